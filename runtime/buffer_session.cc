@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/buffer_session.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "policy/registry.h"
+
+namespace ebbtide {
+
+struct Buffer::State {
+  BufferSession* session;
+  Bytes bytes;
+  void* memory;  // null while evicted
+  std::atomic<void*> storage{nullptr};
+
+  ~State() {
+    bool kept = false;
+    if (void* known = storage.load()) {
+      kept = session->runtime_->Drop(static_cast<Storage*>(known));
+    }
+    if (!kept) session->allocator_->Free(memory);
+  }
+};
+
+Bytes Buffer::bytes() const { return state_->bytes; }
+
+class BufferSession::ClosureHost : public Host {
+ public:
+  explicit ClosureHost(CachingAllocator* allocator) : allocator_(allocator) {}
+
+  absl::StatusOr<void*> AllocateMemory(Bytes bytes) override {
+    return allocator_->Allocate(bytes);
+  }
+  void FreeMemory(void* memory) override { allocator_->Free(memory); }
+  void CopyMemory(void* to, const void* from, Bytes bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(bytes.count()));
+  }
+  void* TakeMemory(void* host_storage) override {
+    return std::exchange(static_cast<Buffer::State*>(host_storage)->memory, nullptr);
+  }
+  bool GiveMemory(void* host_storage, void* memory) override {
+    static_cast<Buffer::State*>(host_storage)->memory = memory;
+    return true;
+  }
+
+ private:
+  CachingAllocator* const allocator_;
+};
+
+// A recorded call: the closure, which arguments are read and written, and the engine before it.
+class BufferSession::Closure : public Operation {
+ public:
+  Closure(const BufferOperation& operation, std::vector<size_t> reads, std::vector<size_t> writes,
+          const std::mt19937_64& random)
+      : name_(operation.name),
+        kernel_(operation.kernel),
+        sizes_(operation.outputs),
+        reads_(std::move(reads)),
+        writes_(std::move(writes)),
+        random_(random) {}
+
+  absl::string_view name() const override { return name_; }
+  const std::vector<Bytes>& sizes() const { return sizes_; }
+
+  absl::Status Run(absl::Span<void* const> inputs, absl::Span<void* const> outputs) const {
+    std::vector<const void*> reads;
+    std::vector<void*> writes;
+    for (size_t i : reads_) reads.push_back(inputs[i]);
+    for (size_t i : writes_) writes.push_back(inputs[i]);
+    std::mt19937_64 random = random_;
+    return kernel_({reads, writes, outputs, random});
+  }
+
+ private:
+  const std::string name_;
+  const Kernel kernel_;
+  const std::vector<Bytes> sizes_;
+  const std::vector<size_t> reads_;
+  const std::vector<size_t> writes_;
+  const std::mt19937_64 random_;
+};
+
+class BufferSession::ClosureReplayer : public OpReplayer {
+ public:
+  explicit ClosureReplayer(Host* host) : host_(host) {}
+
+  absl::Status Replay(const Call& call, absl::Span<void* const> inputs,
+                      absl::Span<void*> outputs) override {
+    const auto& closure = static_cast<const Closure&>(*call.operation);
+    // The operator's own outputs come first among the call's; in-place results need no memory.
+    std::vector<void*> made;
+    absl::Status status;
+    for (Bytes size : closure.sizes()) {
+      absl::StatusOr<void*> memory = host_->AllocateMemory(size);
+      if (!memory.ok()) {
+        status = memory.status();
+        break;
+      }
+      made.push_back(*memory);
+    }
+    if (status.ok()) status = closure.Run(inputs, made);
+    for (size_t j = 0; j < made.size(); ++j) {
+      if (status.ok()) {
+        outputs[j] = made[j];
+      } else {
+        host_->FreeMemory(made[j]);
+      }
+    }
+    return status;
+  }
+
+ private:
+  Host* const host_;
+};
+
+BufferSession::BufferSession(CachingAllocator* allocator, uint64_t random_seed)
+    : allocator_(allocator), random_(random_seed) {}
+
+absl::StatusOr<std::unique_ptr<BufferSession>> BufferSession::Create(CachingAllocator* allocator,
+                                                                     Options options) {
+  EBB_ASSIGN_OR_RETURN(std::unique_ptr<EvictionPolicy> policy,
+                       MakePolicy(options.policy, options.runtime.min_bytes));
+  options.runtime.budget = allocator->budget();
+  std::unique_ptr<BufferSession> session(new BufferSession(allocator, options.random_seed));
+  session->host_ = std::make_unique<ClosureHost>(allocator);
+  session->replayer_ = std::make_unique<ClosureReplayer>(session->host_.get());
+  session->runtime_ = std::make_unique<Runtime>(options.runtime, std::move(policy),
+                                                session->host_.get(), session->replayer_.get());
+  Runtime* runtime = session->runtime_.get();
+  allocator->SetPressureHandler([runtime](const MemoryPressure& pressure) {
+    return runtime->RelievePressure(pressure.shortfall);
+  });
+  return session;
+}
+
+BufferSession::~BufferSession() { allocator_->SetPressureHandler(nullptr); }
+
+absl::StatusOr<Buffer> BufferSession::NewBuffer(Bytes bytes) {
+  EBB_ASSIGN_OR_RETURN(void* memory, allocator_->Allocate(bytes));
+  auto state = std::make_shared<Buffer::State>();
+  state->session = this;
+  state->bytes = bytes;
+  state->memory = memory;
+  return Buffer(std::move(state));
+}
+
+Storage* BufferSession::StorageOf(const Buffer& buffer) {
+  Buffer::State* state = buffer.state_.get();
+  return runtime_->Adopt(&state->storage, state, state->bytes, state->memory);
+}
+
+absl::StatusOr<std::vector<Buffer>> BufferSession::Run(const BufferOperation& operation) {
+  std::vector<Runtime::Argument> arguments;
+  // Where an argument stands among the distinct ones; a write covers earlier reads of the same.
+  const auto place = [&](const Buffer& buffer, bool written) {
+    Storage* storage = StorageOf(buffer);
+    size_t i = 0;
+    while (i < arguments.size() && arguments[i].storage != storage) ++i;
+    if (i == arguments.size()) arguments.push_back({.storage = storage});
+    arguments[i].written |= written;
+    arguments[i].preserve |= written && !operation.outputs.empty();
+    return i;
+  };
+  std::vector<size_t> reads;
+  std::vector<size_t> writes;
+  for (const Buffer& buffer : operation.reads) reads.push_back(place(buffer, false));
+  for (const Buffer& buffer : operation.writes) writes.push_back(place(buffer, true));
+  std::vector<Buffer> outputs;
+  std::vector<void*> made;
+  EBB_RETURN_IF_ERROR(runtime_->BeginCall(absl::MakeSpan(arguments)));
+  for (Bytes bytes : operation.outputs) {
+    absl::StatusOr<Buffer> output = NewBuffer(bytes);
+    if (!output.ok()) {
+      runtime_->AbortCall(absl::MakeSpan(arguments));
+      return output.status();
+    }
+    made.push_back(output->state_->memory);
+    outputs.push_back(*std::move(output));
+  }
+  std::vector<const void*> read_at;
+  std::vector<void*> write_at;
+  for (const Buffer& buffer : operation.reads) read_at.push_back(buffer.state_->memory);
+  for (const Buffer& buffer : operation.writes) write_at.push_back(buffer.state_->memory);
+  const std::mt19937_64 before = random_;
+  const Nanos start = MonotonicNow();
+  absl::Status status = operation.kernel({read_at, write_at, made, random_});
+  const Nanos cost = MonotonicNow() - start;
+  if (!status.ok()) {
+    runtime_->AbortCall(absl::MakeSpan(arguments));
+    return status;
+  }
+  std::vector<Storage*> storages;
+  for (const Buffer& output : outputs) storages.push_back(StorageOf(output));
+  std::unique_ptr<Operation> closure;
+  if (operation.replayable) {
+    closure = std::make_unique<Closure>(operation, std::move(reads), std::move(writes), before);
+  }
+  runtime_->EndCall(absl::MakeSpan(arguments), std::move(closure), storages, cost);
+  return outputs;
+}
+
+absl::Status BufferSession::Read(const Buffer& buffer, absl::FunctionRef<void(const void*)> visit) {
+  EBB_ASSIGN_OR_RETURN(Value* value, runtime_->Pin(StorageOf(buffer)));
+  visit(buffer.state_->memory);
+  runtime_->Unpin(value);
+  return absl::OkStatus();
+}
+
+absl::Status BufferSession::Write(const Buffer& buffer, absl::FunctionRef<void(void*)> visit) {
+  Runtime::Argument argument{.storage = StorageOf(buffer), .written = true};
+  EBB_RETURN_IF_ERROR(runtime_->BeginCall(absl::MakeSpan(&argument, 1)));
+  visit(buffer.state_->memory);
+  runtime_->EndCall(absl::MakeSpan(&argument, 1), nullptr, {}, Nanos(0));
+  return absl::OkStatus();
+}
+
+}  // namespace ebbtide

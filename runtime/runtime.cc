@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace ebbtide {
+
+Runtime::Runtime(const RuntimeConfig& config, std::unique_ptr<EvictionPolicy> policy, Host* host,
+                 OpReplayer* replayer)
+    : config_(config),
+      policy_(std::move(policy)),
+      host_(host),
+      graph_(policy_.get()),
+      rematerializer_({.mutex = &mutex_,
+                       .graph = &graph_,
+                       .policy = policy_.get(),
+                       .replayer = replayer,
+                       .host = host,
+                       .verify = config.verify,
+                       .before_wait = config.before_wait,
+                       .after_wait = config.after_wait}),
+      stress_random_(config.stress_seed) {}
+
+Runtime::~Runtime() {
+  absl::MutexLock lock(&mutex_);
+  rematerializer_.FreeGarbage();
+}
+
+Storage* Runtime::Adopt(std::atomic<void*>* slot, void* host_storage, Bytes bytes, void* memory) {
+  absl::MutexLock lock(&mutex_);
+  if (void* known = slot->load(std::memory_order_relaxed)) return static_cast<Storage*>(known);
+  Storage* storage = graph_.AddStorage(host_storage, bytes, memory);
+  storage->value->last_access = MonotonicNow();
+  slot->store(storage, std::memory_order_release);
+  return storage;
+}
+
+bool Runtime::Drop(Storage* storage) {
+  absl::MutexLock lock(&mutex_);
+  const bool kept = graph_.DropStorage(storage);
+  rematerializer_.FreeGarbage();
+  return kept;
+}
+
+absl::Status Runtime::BringBack(Value* value) {
+  if (value->memory != nullptr) return absl::OkStatus();
+  if (config_.budget != Bytes::Max()) {
+    const Bytes needed = rematerializer_.WorkingSet(*value) + graph_.source_bytes();
+    if (needed > config_.budget) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "rebuilding a value of ", FormatBytes(value->bytes), " needs at least ",
+          FormatBytes(needed), " at once, the budget is ", FormatBytes(config_.budget)));
+    }
+  }
+  return rematerializer_.Rebuild(value);
+}
+
+absl::Status Runtime::PinOne(Argument* argument) {
+  const Nanos now = MonotonicNow();
+  for (;;) {
+    Value* value = argument->storage->value;
+    if (argument->read != value) {
+      graph_.Pin(value);
+      graph_.Read(value, now);
+      if (argument->read != nullptr) graph_.Unpin(argument->read);
+      argument->read = value;
+    }
+    EBB_RETURN_IF_ERROR(BringBack(value));
+    // Another thread may have written the storage while this one waited.
+    if (argument->storage->value == value) return absl::OkStatus();
+  }
+}
+
+absl::Status Runtime::PinArguments(absl::Span<Argument> arguments) {
+  const Nanos now = MonotonicNow();
+  bool missing = false;
+  // First everything that is there, so that a rebuild cannot push it out.
+  for (Argument& argument : arguments) {
+    if (argument.storage == nullptr) continue;
+    argument.read = argument.storage->value;
+    graph_.Pin(argument.read);
+    graph_.Read(argument.read, now);
+    pinned_ += argument.read->bytes;
+    missing |= argument.read->memory == nullptr;
+  }
+  largest_pinned_ = std::max(largest_pinned_, pinned_);
+  if (!missing) return absl::OkStatus();
+  for (Argument& argument : arguments) {
+    if (argument.storage != nullptr) EBB_RETURN_IF_ERROR(PinOne(&argument));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Runtime::BeginCall(absl::Span<Argument> arguments) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = PinArguments(arguments);
+  if (status.ok()) status = PrepareWrites(arguments);
+  if (!status.ok()) Release(arguments);
+  rematerializer_.FreeGarbage();
+  return status;
+}
+
+absl::StatusOr<void*> Runtime::CopyOf(const Value& value) {
+  const void* const from = value.memory;
+  const Bytes bytes = value.bytes;
+  mutex_.Unlock();
+  absl::StatusOr<void*> copy = host_->AllocateMemory(bytes);
+  if (copy.ok()) host_->CopyMemory(*copy, from, bytes);
+  mutex_.Lock();
+  return copy;
+}
+
+// A write ends a value. A value with a call can be made again, and a source that nobody reads is not
+// missed; what remains are sources that recorded calls read. Small ones are copied. For the others,
+// evicted values that depend on them are rebuilt now, or the source is copied if that is less.
+absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
+  std::vector<Argument*> written;
+  for (Argument& argument : arguments) {
+    if (argument.written && argument.storage != nullptr) written.push_back(&argument);
+  }
+  if (written.empty()) return absl::OkStatus();
+  std::vector<void*> copies(written.size(), nullptr);
+  std::vector<Value*> kept;
+  absl::Status status;
+  // While this thread waits for a replay that reads what it is about to write, others may evict more
+  // dependents: only a round without a wait is final.
+  for (bool waited = true; waited && status.ok();) {
+    status = SaveDependents(written, &copies, &kept);
+    waited = false;
+    for (Argument* argument : written) {
+      if (!status.ok() || argument->read->replay_pins == 0) continue;
+      rematerializer_.WaitForReplays(argument->read);
+      waited = true;
+    }
+  }
+  if (status.ok()) {
+    for (size_t i = 0; i < written.size(); ++i) {
+      Displace(written[i], std::exchange(copies[i], nullptr));
+    }
+    for (Argument* argument : written) {
+      Value* old = argument->read;
+      const bool lost = old->is_source() && old->memory == nullptr;
+      if (lost && old->uses != nullptr) graph_.Lose(old);
+    }
+  }
+  for (void* copy : copies) {
+    if (copy != nullptr) graph_.AddGarbage(copy);
+  }
+  for (Value* value : kept) graph_.Unpin(value);
+  return status;
+}
+
+absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
+                                     std::vector<void*>* copies, std::vector<Value*>* kept) {
+  for (size_t i = 0; i < written.size(); ++i) {
+    const Value& value = *written[i]->read;
+    const bool read_again = value.uses != nullptr || written[i]->preserve;
+    if (value.is_source() && read_again && value.bytes <= config_.copy_limit &&
+        (*copies)[i] == nullptr) {
+      EBB_ASSIGN_OR_RETURN((*copies)[i], CopyOf(value));
+    }
+  }
+  // Pressure from other threads may evict more dependents while this one rebuilds some: repeat.
+  for (;;) {
+    std::vector<Value*> sources;
+    Bytes source_bytes(0);
+    for (size_t i = 0; i < written.size(); ++i) {
+      Value* value = written[i]->read;
+      if (!value->is_source() || value->uses == nullptr || (*copies)[i] != nullptr) continue;
+      sources.push_back(value);
+      source_bytes += value->bytes;
+    }
+    const std::vector<Value*> evicted = graph_.EvictedDependents(sources);
+    if (evicted.empty()) return absl::OkStatus();
+    Bytes evicted_bytes(0);
+    for (Value* value : evicted) evicted_bytes += value->bytes;
+    absl::Status status;
+    if (evicted_bytes <= source_bytes) {
+      for (Value* value : evicted) {
+        graph_.Pin(value);
+        kept->push_back(value);
+      }
+      for (Value* value : evicted) {
+        if (status.ok()) status = BringBack(value);
+      }
+      if (status.ok()) continue;
+      if (!absl::IsResourceExhausted(status)) return status;
+    }
+    for (size_t i = 0; i < written.size(); ++i) {
+      Value* value = written[i]->read;
+      if (!value->is_source() || value->uses == nullptr || (*copies)[i] != nullptr) continue;
+      EBB_ASSIGN_OR_RETURN((*copies)[i], CopyOf(*value));
+    }
+  }
+}
+
+void Runtime::Displace(Argument* argument, void* copy) {
+  Value* old = graph_.Displace(argument->storage, copy);  // held from here on
+  argument->fresh = argument->storage->value;
+  graph_.Pin(argument->fresh);
+  graph_.Unpin(old);
+}
+
+void Runtime::Record(absl::Span<Argument> arguments, std::unique_ptr<Operation>* operation,
+                     absl::Span<Storage* const> outputs, Nanos cost) {
+  absl::InlinedVector<Graph::Input, 8> inputs;
+  absl::InlinedVector<Graph::Output, 4> made;
+  uint32_t depth = 0;
+  for (Argument& argument : arguments) {
+    if (argument.storage->escaped) return;
+    if (argument.read == nullptr) {
+      EBB_CHECK(!argument.written);
+      argument.read = argument.storage->value;
+      graph_.Pin(argument.read);
+      pinned_ += argument.read->bytes;
+    }
+    depth = std::max(depth, argument.read->depth);
+    inputs.push_back({argument.read, argument.written});
+  }
+  if (depth >= config_.max_depth) return;
+  bool wanted = false;
+  for (Storage* storage : outputs) {
+    const bool large = storage != nullptr && storage->bytes >= config_.min_bytes;
+    made.push_back({large ? storage->value : nullptr, -1});
+    wanted |= large;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Argument& argument = arguments[i];
+    Storage* storage = argument.storage;
+    if (argument.fresh == nullptr || storage->value != argument.fresh) continue;
+    const bool known = !argument.read->is_source() || argument.read->memory != nullptr;
+    if (!known || storage->bytes < config_.min_bytes || storage->chain >= config_.max_chain) {
+      storage->chain = 0;
+      continue;
+    }
+    // A source that is updated in place (a parameter) stays a source: remembering the update would
+    // tie it to every step before.
+    if (argument.read->is_source()) continue;
+    ++storage->chain;
+    made.push_back({argument.fresh, static_cast<int32_t>(i)});
+    wanted = true;
+  }
+  if (!wanted) return;
+  if (graph_.Record(std::move(*operation), inputs, made, cost) != nullptr) ++recorded_calls_;
+}
+
+void Runtime::Release(absl::Span<Argument> arguments) {
+  for (Argument& argument : arguments) {
+    if (argument.read == nullptr) continue;
+    pinned_ -= argument.read->bytes;
+    if (argument.fresh != nullptr) {
+      graph_.Unpin(argument.fresh);
+      graph_.Unhold(argument.read);
+    } else {
+      graph_.Unpin(argument.read);
+    }
+    argument.read = argument.fresh = nullptr;
+  }
+}
+
+void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation> operation,
+                      absl::Span<Storage* const> outputs, Nanos cost) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const Nanos now = MonotonicNow();
+    for (Storage* storage : outputs) {
+      if (storage != nullptr) graph_.Read(storage->value, now);
+    }
+    if (operation != nullptr) Record(arguments, &operation, outputs, cost);
+    Release(arguments);
+    if (config_.stress_probability > 0) Stress();
+    rematerializer_.FreeGarbage();
+  }
+  // An operation that was not recorded is destroyed here, without the lock.
+}
+
+void Runtime::AbortCall(absl::Span<Argument> arguments) {
+  absl::MutexLock lock(&mutex_);
+  Release(arguments);
+  rematerializer_.FreeGarbage();
+}
+
+void Runtime::Stress() {
+  std::vector<Value*> victims;
+  std::bernoulli_distribution leaves(config_.stress_probability);
+  for (Value* value : policy_->candidates()) {
+    if (value->pins == 0 && leaves(stress_random_)) victims.push_back(value);
+  }
+  for (Value* value : victims) rematerializer_.Evict(value);
+}
+
+absl::StatusOr<Value*> Runtime::Pin(Storage* storage) {
+  absl::MutexLock lock(&mutex_);
+  Argument argument{.storage = storage};
+  absl::Status status = PinOne(&argument);
+  if (!status.ok() && argument.read != nullptr) graph_.Unpin(argument.read);
+  rematerializer_.FreeGarbage();
+  if (!status.ok()) return status;
+  return argument.read;
+}
+
+void Runtime::Unpin(Value* value) {
+  absl::MutexLock lock(&mutex_);
+  graph_.Unpin(value);
+  rematerializer_.FreeGarbage();
+}
+
+absl::Status Runtime::Escape(Storage* storage) {
+  Argument argument{.storage = storage, .written = true};
+  EBB_RETURN_IF_ERROR(BeginCall(absl::MakeSpan(&argument, 1)));
+  absl::MutexLock lock(&mutex_);
+  storage->escaped = true;
+  policy_->Exclude(storage->value);
+  Release(absl::MakeSpan(&argument, 1));
+  rematerializer_.FreeGarbage();
+  return absl::OkStatus();
+}
+
+// The last resort: bytes of dropped sources are kept only so that values computed from them could be
+// made again. Where all of those are in memory, they can become sources themselves instead.
+Bytes Runtime::SettleRetained(Bytes bytes) {
+  Bytes freed(0);
+  while (freed < bytes) {
+    Value* found = nullptr;
+    for (Value* value : graph_.retained()) {
+      if (value->pins > 0 || value->holds > 0) continue;
+      if (found != nullptr && found->bytes >= value->bytes) continue;
+      if (graph_.EvictedDependents({&value, 1}).empty()) found = value;
+    }
+    if (found == nullptr) break;
+    freed += found->bytes;
+    graph_.Hold(found);
+    graph_.AddGarbage(graph_.TakeMemory(found));
+    graph_.Lose(found);
+    graph_.Unhold(found);
+  }
+  return freed;
+}
+
+bool Runtime::RelievePressure(Bytes bytes) {
+  absl::MutexLock lock(&mutex_);
+  Bytes freed = rematerializer_.EvictAtLeast(bytes);
+  if (freed < bytes) freed += SettleRetained(bytes - freed);
+  rematerializer_.FreeGarbage();
+  return freed > Bytes(0);
+}
+
+RuntimeStats Runtime::stats() const {
+  absl::MutexLock lock(&mutex_);
+  RuntimeStats stats;
+  stats.rematerializer = rematerializer_.stats();
+  stats.largest_pinned = largest_pinned_;
+  stats.source_bytes = graph_.source_bytes();
+  stats.retained_bytes = graph_.retained_bytes();
+  stats.candidate_bytes = policy_->candidate_bytes();
+  for (const Storage* storage : graph_.storages()) {
+    if (storage->escaped) stats.escaped_bytes += storage->bytes;
+  }
+  stats.recorded_calls = recorded_calls_;
+  stats.live_values = graph_.live_values();
+  stats.live_calls = graph_.live_calls();
+  return stats;
+}
+
+std::vector<std::string> Runtime::HolderLines() const {
+  const RuntimeStats now = stats();
+  Bytes pinned;
+  {
+    absl::MutexLock lock(&mutex_);
+    pinned = pinned_;
+  }
+  return {
+      absl::StrCat("pinned by operators that are running: ", FormatBytes(pinned)),
+      absl::StrCat("cannot be made again (parameters, optimizer state, inputs): ",
+                   FormatBytes(now.source_bytes), ", of which kept for rebuilding others: ",
+                   FormatBytes(now.retained_bytes)),
+      absl::StrCat("address known outside (numpy, data_ptr, ...): ",
+                   FormatBytes(now.escaped_bytes)),
+      absl::StrCat("could still be evicted: ", FormatBytes(now.candidate_bytes)),
+      absl::StrCat("evicted so far: ", now.rematerializer.evictions, " times, ",
+                   FormatBytes(now.rematerializer.evicted_bytes)),
+  };
+}
+
+}  // namespace ebbtide
