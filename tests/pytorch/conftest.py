@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the tests' child processes ahead of the tests, as many at a time as there are cores.
+
+A test marked `@pytest.mark.background(work=function)` names the function that does its runs; it is
+called with the test's parameters in a pool, in the order of the tests, and the `background`
+fixture gives its result (or raises its error) in the test itself.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+FUTURE = pytest.StashKey()
+POOL = pytest.StashKey()
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "background(work=function): does the test's runs in the pool, ahead of the test")
+
+
+def pytest_collection_finish(session):
+    if session.config.option.collectonly:
+        return
+    workers = int(os.environ.get("EBBTIDE_TEST_JOBS", "0")) or len(os.sched_getaffinity(0))
+    pool = concurrent.futures.ThreadPoolExecutor(workers)
+    session.config.stash[POOL] = pool
+    for item in session.items:
+        marker = item.get_closest_marker("background")
+        if marker:
+            spec = getattr(item, "callspec", None)
+            item.stash[FUTURE] = pool.submit(marker.kwargs["work"], **(spec.params if spec else {}))
+
+
+def pytest_sessionfinish(session):
+    pool = session.config.stash.get(POOL, None)
+    if pool:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def background(request):
+    """The result of the function that the test's `background` marker names."""
+    return request.node.stash[FUTURE].result()
