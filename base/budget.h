@@ -39,8 +39,8 @@ class Budget {
 };
 
 // Reads an amount as ParseBytes does, or a number greater than 0 and at most 100 with a percent
-// sign. Anything else, zero included, is an InvalidArgument error whose text says the value and what
-// is allowed.
+// sign. Anything else, zero included, is an InvalidArgument error whose text says the value and
+// what is allowed.
 absl::StatusOr<Budget> ParseBudget(absl::string_view text);
 
 }  // namespace ebbtide

@@ -48,8 +48,8 @@ constexpr std::array<Unit, 26> kUnits = {{
 }};
 
 constexpr absl::string_view kAllowed =
-    "an amount such as 8GiB, 1.5g, 512m or 1073741824 (k, m, g, t and KiB, MiB, GiB, TiB are powers "
-    "of two; KB, MB, GB, TB are powers of ten)";
+    "an amount such as 8GiB, 1.5g, 512m or 1073741824 (k, m, g, t and KiB, MiB, GiB, TiB are "
+    "powers of two; KB, MB, GB, TB are powers of ten)";
 
 absl::Status NotAnAmount(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(

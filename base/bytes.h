@@ -78,8 +78,8 @@ constexpr Bytes RoundUp(Bytes amount, Bytes unit) {
 constexpr Bytes RoundDown(Bytes amount, Bytes unit) { return amount / unit * unit; }
 
 // Reads an amount in the units above: `8GiB`, `1.5g`, `512m`, `2 GB`, `4096`. A fraction needs a
-// unit and is rounded down to whole bytes. Anything else (a sign, an unknown unit, an amount of 2^63
-// bytes or more) is an InvalidArgument error whose text says the value and what is allowed.
+// unit and is rounded down to whole bytes. Anything else (a sign, an unknown unit, an amount of
+// 2^63 bytes or more) is an InvalidArgument error whose text says the value and what is allowed.
 absl::StatusOr<Bytes> ParseBytes(absl::string_view text);
 
 // For people: two decimals in the largest power-of-two unit that is not above the amount
@@ -92,10 +92,18 @@ std::ostream& operator<<(std::ostream& out, Bytes amount);
 // Literals: `using namespace ebbtide::literals;` then 64_KiB, 8_MiB, 1_GiB.
 namespace literals {
 constexpr Bytes operator""_B(unsigned long long n) { return Bytes(static_cast<int64_t>(n)); }
-constexpr Bytes operator""_KiB(unsigned long long n) { return Bytes(static_cast<int64_t>(n) << 10); }
-constexpr Bytes operator""_MiB(unsigned long long n) { return Bytes(static_cast<int64_t>(n) << 20); }
-constexpr Bytes operator""_GiB(unsigned long long n) { return Bytes(static_cast<int64_t>(n) << 30); }
-constexpr Bytes operator""_TiB(unsigned long long n) { return Bytes(static_cast<int64_t>(n) << 40); }
+constexpr Bytes operator""_KiB(unsigned long long n) {
+  return Bytes(static_cast<int64_t>(n) << 10);
+}
+constexpr Bytes operator""_MiB(unsigned long long n) {
+  return Bytes(static_cast<int64_t>(n) << 20);
+}
+constexpr Bytes operator""_GiB(unsigned long long n) {
+  return Bytes(static_cast<int64_t>(n) << 30);
+}
+constexpr Bytes operator""_TiB(unsigned long long n) {
+  return Bytes(static_cast<int64_t>(n) << 40);
+}
 }  // namespace literals
 
 }  // namespace ebbtide

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks for errors of the programmer, never for bad input (that is a Status). A failed check writes
-// one line to stderr and aborts:
+// Checks for errors of the programmer, never for bad input (that is a Status). A failed check
+// writes one line to stderr and aborts:
 //
 //     EBB_CHECK(block->next != block) << "free list of size class " << size_class;
 //     [ebbtide] check failed allocator/free_list.cc:41: block->next != block: free list of size ...
@@ -37,12 +37,12 @@ class CheckFailure {
 
 }  // namespace ebbtide::internal
 
-#define EBB_CHECK(condition)                  \
+#define EBB_CHECK(condition)                \
   while (__builtin_expect(!(condition), 0)) \
   ::ebbtide::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
 #ifdef NDEBUG
-#define EBB_DCHECK(condition) \
+#define EBB_DCHECK(condition)   \
   while (false && !(condition)) \
   ::ebbtide::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 #else

@@ -33,9 +33,9 @@ void WriteFully(int descriptor, absl::string_view text) {
   errno = saved_errno;
 }
 
-// spdlog's own sinks hold a mutex while they write, which a fork on another thread would copy in its
-// locked state into the child. One write(2) a line needs none: lines never mix below PIPE_BUF bytes
-// or in files opened for appending.
+// spdlog's own sinks hold a mutex while they write, which a fork on another thread would copy in
+// its locked state into the child. One write(2) a line needs none: lines never mix below PIPE_BUF
+// bytes or in files opened for appending.
 class UnlockedSink : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) final {

@@ -29,8 +29,10 @@ enum class LogLevel { kDebug = 0, kInfo = 1, kWarn = 2, kError = 3 };
 
 struct LogOptions {
   LogLevel level = LogLevel::kWarn;
-  bool quiet = false;         // On stderr only errors, and no report.
-  std::string log_file = {};  // Appended to; empty for none. Gets every line of `level`, quiet or not.
+  // On stderr only errors, and no report.
+  bool quiet = false;
+  // Appended to; empty for none. Gets every line of `level`, quiet or not.
+  std::string log_file = {};
 };
 
 // Sets up the process's log. If the file cannot be opened, stderr is set up all the same and an
@@ -63,11 +65,11 @@ inline constexpr int kLinesOfOneKind = 16;
 
 }  // namespace ebbtide
 
-#define EBB_LOG_(level, ...)                                              \
-  do {                                                                    \
-    if (::ebbtide::LogEnabled(::ebbtide::LogLevel::level)) {              \
+#define EBB_LOG_(level, ...)                                                          \
+  do {                                                                                \
+    if (::ebbtide::LogEnabled(::ebbtide::LogLevel::level)) {                          \
       ::ebbtide::LogText(::ebbtide::LogLevel::level, ::absl::StrFormat(__VA_ARGS__)); \
-    }                                                                     \
+    }                                                                                 \
   } while (false)
 
 // Each takes a format and arguments as absl::StrFormat does.
@@ -77,24 +79,24 @@ inline constexpr int kLinesOfOneKind = 16;
 #define EBB_DEBUG(...) EBB_LOG_(kDebug, __VA_ARGS__)
 
 // A warning that appears once, however often and on however many threads the place is reached.
-#define EBB_WARN_ONCE(...)                                                        \
-  do {                                                                            \
-    static ::ebbtide::LogLimiter ebb_limiter(1);                                  \
-    bool ebb_last = false;                                                        \
+#define EBB_WARN_ONCE(...)                                                                   \
+  do {                                                                                       \
+    static ::ebbtide::LogLimiter ebb_limiter(1);                                             \
+    bool ebb_last = false;                                                                   \
     if (::ebbtide::LogEnabled(::ebbtide::LogLevel::kWarn) && ebb_limiter.Allow(&ebb_last)) { \
-      EBB_WARN(__VA_ARGS__);                                                      \
-    }                                                                             \
+      EBB_WARN(__VA_ARGS__);                                                                 \
+    }                                                                                        \
   } while (false)
 
 // A warning that appears at most kLinesOfOneKind times; the last one says that more are hidden.
-#define EBB_WARN_LIMITED(...)                                                     \
-  do {                                                                            \
-    static ::ebbtide::LogLimiter ebb_limiter(::ebbtide::kLinesOfOneKind);         \
-    bool ebb_last = false;                                                        \
+#define EBB_WARN_LIMITED(...)                                                                \
+  do {                                                                                       \
+    static ::ebbtide::LogLimiter ebb_limiter(::ebbtide::kLinesOfOneKind);                    \
+    bool ebb_last = false;                                                                   \
     if (::ebbtide::LogEnabled(::ebbtide::LogLevel::kWarn) && ebb_limiter.Allow(&ebb_last)) { \
-      EBB_WARN("%s%s", ::absl::StrFormat(__VA_ARGS__),                            \
-               ebb_last ? " (further warnings of this kind are hidden)" : "");    \
-    }                                                                             \
+      EBB_WARN("%s%s", ::absl::StrFormat(__VA_ARGS__),                                       \
+               ebb_last ? " (further warnings of this kind are hidden)" : "");               \
+    }                                                                                        \
   } while (false)
 
 #endif  // EBBTIDE_BASE_LOG_H_

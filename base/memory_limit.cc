@@ -39,7 +39,7 @@ struct Mount {
   std::string mount_point;
 };
 
-// A line of mountinfo: "32 31 0:28 /root /mount/point rw,... [tags] - type source options".
+// A line of mountinfo: "32 31 0:28 /group /mount/point rw,... [tags] - type source options".
 std::optional<Mount> FindMount(const std::string& mountinfo, absl::string_view type,
                                absl::string_view controller) {
   for (absl::string_view line : absl::StrSplit(mountinfo, '\n')) {
@@ -58,17 +58,17 @@ std::optional<Mount> FindMount(const std::string& mountinfo, absl::string_view t
   return std::nullopt;
 }
 
-// This process's group in the hierarchy with `controller` (version 1) or in the unified one (version
-// 2, empty controller list). A line of /proc/self/cgroup: "4:memory:/group" or "0::/group".
+// This process's group in the hierarchy with `controller` (version 1) or in the unified one
+// (version 2, empty controller list). A line of /proc/self/cgroup: "4:memory:/group" or
+// "0::/group".
 std::optional<std::string> FindGroup(const std::string& cgroup, absl::string_view controller) {
   for (absl::string_view line : absl::StrSplit(cgroup, '\n')) {
     const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
     const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
-    const bool found = controller.empty()
-                           ? fields[0] == "0" && fields[1].empty()
-                           : std::find(controllers.begin(), controllers.end(), controller) !=
-                                 controllers.end();
+    const bool found = controller.empty() ? fields[0] == "0" && fields[1].empty()
+                                          : std::find(controllers.begin(), controllers.end(),
+                                                      controller) != controllers.end();
     if (found) return std::string(fields[2]);
   }
   return std::nullopt;
@@ -76,13 +76,15 @@ std::optional<std::string> FindGroup(const std::string& cgroup, absl::string_vie
 
 Bytes ReadLimit(const std::string& path) {
   int64_t limit = 0;
-  // Version 2 says "max" for no limit, version 1 a number near 2^63: both end at the caller's minimum.
+  // Version 2 says "max" for no limit, version 1 a number near 2^63: both end at the caller's
+  // minimum.
   if (absl::SimpleAtoi(ReadFile(path), &limit) && limit > 0) return Bytes(limit);
   return Bytes::Max();
 }
 
-// The least limit on the way from `group` up to the mount point. A container often sees only its own
-// group mounted, while /proc/self/cgroup names the path from the host's top: that prefix is cut off.
+// The least limit on the way from `group` up to the mount point. A container often sees only its
+// own group mounted, while /proc/self/cgroup names the path from the host's top: that prefix is cut
+// off.
 Bytes LeastLimit(const std::string& root, const Mount& mount, absl::string_view group,
                  absl::string_view file) {
   if (mount.root != "/" && !absl::ConsumePrefix(&group, mount.root)) group = "";

@@ -13,8 +13,8 @@
 
 namespace ebbtide {
 
-// The least of: physical memory (MemTotal of /proc/meminfo), and the limits of the process's control
-// group and of every group above it, for version 2 (memory.max) as well as version 1
+// The least of: physical memory (MemTotal of /proc/meminfo), and the limits of the process's
+// control group and of every group above it, for version 2 (memory.max) as well as version 1
 // (memory.limit_in_bytes). What cannot be read does not limit; Bytes::Max() if nothing can.
 // `root` is put before every absolute path, so that a test can bring its own /proc and /sys.
 Bytes MachineMemoryLimit(const std::string& root = "");

@@ -121,8 +121,8 @@ absl::Status ParseStress(absl::string_view value, Options& options) {
   const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
   const bool valid = parts.size() == 3 && parts[0] == "evict-random" &&
                      absl::SimpleAtoi(parts[1], &stress.seed) &&
-                     absl::SimpleAtod(parts[2], &stress.probability) &&
-                     stress.probability >= 0 && stress.probability <= 1;
+                     absl::SimpleAtod(parts[2], &stress.probability) && stress.probability >= 0 &&
+                     stress.probability <= 1;
   if (!valid) return Refuse(value, "is not a kind of stress", kAllowedStress);
   options.stress = stress;
   return absl::OkStatus();
@@ -153,8 +153,8 @@ constexpr OptionSpec kTable[] = {
      ParseMinBytes},
     {"verify", OptionSpec::Kind::kFlag, "", "no", "check that what is rebuilt is what was evicted",
      kAllowedFlag,
-     "Hashes a tensor when it leaves and when it returns, and stops the program with the operator's "
-     "name if the bits differ. Slow; for finding operators that are not reproducible.",
+     "Hashes a tensor when it leaves and when it returns, and stops the program with the "
+     "operator's name if the bits differ. Slow; for finding operators that are not reproducible.",
      ParseVerify},
     {"strict", OptionSpec::Kind::kFlag, "", "no", "refuse to run a program that cannot be managed",
      kAllowedFlag,
@@ -165,16 +165,17 @@ constexpr OptionSpec kTable[] = {
      kAllowedLevels, "`info` adds one line for each device when its management starts.", ParseLog},
     {"log-file", OptionSpec::Kind::kPath, "PATH", "none", "a copy of all that is said",
      kAllowedPath,
-     "Lines are appended, with the time (UTC) and the process. `%p` in the name becomes the process "
-     "id, `%r` the rank in a distributed job (the variable RANK, else 0), `%%` a percent sign.",
+     "Lines are appended, with the time (UTC) and the process. `%p` in the name becomes the "
+     "process id, `%r` the rank in a distributed job (the variable RANK, else 0), `%%` a percent "
+     "sign.",
      ParseLogFile},
     {"stats-file", OptionSpec::Kind::kPath, "PATH", "none", "statistics as JSON, written at exit",
      kAllowedPath,
-     "Also written after an uncaught exception. `%p`, `%r` and `%%` as in the name of the log file: "
-     "use one of them when several processes of the program use torch.",
+     "Also written after an uncaught exception. `%p`, `%r` and `%%` as in the name of the log "
+     "file: use one of them when several processes of the program use torch.",
      ParseStatsFile},
-    {"quiet", OptionSpec::Kind::kFlag, "", "no", "no report at exit and no warnings",
-     kAllowedFlag, "Errors still go to stderr, and everything to the log file.", ParseQuiet},
+    {"quiet", OptionSpec::Kind::kFlag, "", "no", "no report at exit and no warnings", kAllowedFlag,
+     "Errors still go to stderr, and everything to the log file.", ParseQuiet},
     {"stress", OptionSpec::Kind::kValue, "KIND", "none", "evict without need, for tests",
      kAllowedStress,
      "After every call evicts everything that can be evicted, or a random part of it chosen by a "

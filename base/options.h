@@ -3,7 +3,8 @@
 // What a user can set, all of it, in one table. The environment variables (EBBTIDE_MIN_BYTES), the
 // flags of `ebbtide run` (--min-bytes), its help and docs/options.md are made from the rows of
 // OptionTable(), so that they cannot disagree. To add an option: a field in Options, a row in
-// options.cc, and the reader that acts on it; then regenerate docs/options.md (see its first lines).
+// options.cc, and the reader that acts on it; then regenerate docs/options.md (see its first
+// lines).
 //
 // An Options object is a plain value that its holder may copy and read on any thread. Loading reads
 // the environment through a function of the caller's, so that tests and `ebbtide run` can bring
@@ -41,15 +42,15 @@ struct Stress {
 
 // The settings in force. A default-constructed object holds what applies when nothing is set.
 struct Options {
-  std::optional<Budget> budget = {};        // Absent: observe only, evict nothing.
+  std::optional<Budget> budget = {};  // Absent: observe only, evict nothing.
   std::vector<std::string> devices = {"cpu"};
   std::string policy = "dtr-eq";
-  Bytes min_bytes = Bytes(16 << 10);        // Smaller storages are never evicted.
+  Bytes min_bytes = Bytes(16 << 10);  // Smaller storages are never evicted.
   bool verify = false;
   bool strict = false;
   LogLevel log = LogLevel::kWarn;
-  std::string log_file = {};                // Empty: none. May hold %p and %r.
-  std::string stats_file = {};              // Empty: none. May hold %p and %r.
+  std::string log_file = {};    // Empty: none. May hold %p and %r.
+  std::string stats_file = {};  // Empty: none. May hold %p and %r.
   bool quiet = false;
   Stress stress = {};
 };
@@ -62,13 +63,13 @@ struct OptionSpec {
     kFlag,   // --name, or a value that means yes or no.
   };
 
-  absl::string_view name;           // As on the command line without dashes: "min-bytes".
+  absl::string_view name;  // As on the command line without dashes: "min-bytes".
   Kind kind;
-  absl::string_view value_name;     // What stands for the value in the help: "BYTES".
-  absl::string_view default_text;   // For people: "16KiB", "none: observe only".
-  absl::string_view summary;        // One line, for the help.
-  absl::string_view allowed;        // What a value may be, for error messages and the page.
-  absl::string_view details;        // Further sentences for docs/options.md.
+  absl::string_view value_name;    // What stands for the value in the help: "BYTES".
+  absl::string_view default_text;  // For people: "16KiB", "none: observe only".
+  absl::string_view summary;       // One line, for the help.
+  absl::string_view allowed;       // What a value may be, for error messages and the page.
+  absl::string_view details;       // Further sentences for docs/options.md.
   absl::Status (*parse)(absl::string_view value, Options& options);
 };
 
@@ -81,13 +82,13 @@ std::string EnvironmentName(const OptionSpec& spec);
 // Looks a variable up as getenv does: null if it is not set.
 using GetEnvironment = absl::FunctionRef<const char*(const char* name)>;
 
-// Reads every option of the table. A variable that is not set or empty leaves the default. The first
-// bad value ends it with an InvalidArgument error of one line that names the variable, the value and
-// what is allowed.
+// Reads every option of the table. A variable that is not set or empty leaves the default. The
+// first bad value ends it with an InvalidArgument error of one line that names the variable, the
+// value and what is allowed.
 absl::StatusOr<Options> LoadOptions(GetEnvironment get);
 
-// Whether EBBTIDE_STRICT asks that the program be refused rather than run unmanaged. To be asked when
-// LoadOptions failed; a bad value of this variable itself counts as yes.
+// Whether EBBTIDE_STRICT asks that the program be refused rather than run unmanaged. To be asked
+// when LoadOptions failed; a bad value of this variable itself counts as yes.
 bool StrictRequested(GetEnvironment get);
 
 }  // namespace ebbtide

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Texts made from the options table: the page docs/options.md, and the lines about variables that
-// look like options but are none. Pure functions, safe on any thread.
+// look like options but are none. Pure functions, safe on any thread; the caller owns what they
+// return. To change a text, change the table in options.cc.
 
 #ifndef EBBTIDE_BASE_OPTIONS_TEXT_H_
 #define EBBTIDE_BASE_OPTIONS_TEXT_H_

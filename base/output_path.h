@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of files that several processes of one job write: each process must get a file of its own.
-// Safe on any thread; owns nothing.
+// Names of files that several processes of one job write: each process must get a file of its own,
+// so a name may hold places for the process id and the rank. Pure functions, safe on any thread;
+// the caller owns what they return. The environment is read by the caller.
 
 #ifndef EBBTIDE_BASE_OUTPUT_PATH_H_
 #define EBBTIDE_BASE_OUTPUT_PATH_H_

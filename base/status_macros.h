@@ -15,10 +15,9 @@
 #include "absl/status/statusor.h"
 
 // Evaluates `expression` (an absl::Status) once and returns it from the function unless it is OK.
-#define EBB_RETURN_IF_ERROR(expression)                             \
-  do {                                                              \
-    if (::absl::Status ebb_status = (expression); !ebb_status.ok()) \
-      return ebb_status;                                            \
+#define EBB_RETURN_IF_ERROR(expression)                                                \
+  do {                                                                                 \
+    if (::absl::Status ebb_status = (expression); !ebb_status.ok()) return ebb_status; \
   } while (false)
 
 // Evaluates `expression` (an absl::StatusOr<T>) once; returns its error from the function, or

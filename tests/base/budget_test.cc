@@ -9,7 +9,7 @@
 namespace ebbtide {
 namespace {
 
-using namespace literals;  // NOLINT: literals are made for this
+using namespace literals;
 using ::testing::HasSubstr;
 
 Budget Parse(const char* text) {

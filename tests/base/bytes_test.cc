@@ -10,7 +10,7 @@
 namespace ebbtide {
 namespace {
 
-using namespace literals;  // NOLINT: literals are made for this
+using namespace literals;
 using ::testing::HasSubstr;
 
 TEST(BytesTest, ArithmeticAndOrder) {
@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
                       ParseCase{"8Gi", 8589934592}, ParseCase{"8G", 8589934592},
                       ParseCase{"8GB", 8000000000}, ParseCase{"1.5g", 1610612736},
                       ParseCase{" 1.5 gib ", 1610612736}, ParseCase{".5k", 512},
-                      ParseCase{"1.k", 1024}, ParseCase{"0.001k", 1}, ParseCase{"1t", 1099511627776},
+                      ParseCase{"1.k", 1024}, ParseCase{"0.001k", 1},
+                      ParseCase{"1t", 1099511627776},
                       ParseCase{"0.30000000000000000000000000001k", 307},
                       ParseCase{"9223372036854775807", 9223372036854775807}));
 

@@ -28,9 +28,7 @@ TEST(CheckDeathTest, FailingCheckSaysWhereAndWhy) {
                "\\[ebbtide\\] check failed .*check_test.cc:[0-9]+: size_class < 5: size class 7");
 }
 
-TEST(CheckDeathTest, TextIsOptional) {
-  EXPECT_DEATH(EBB_CHECK(1 > 2), "check failed .*: 1 > 2\n");
-}
+TEST(CheckDeathTest, TextIsOptional) { EXPECT_DEATH(EBB_CHECK(1 > 2), "check failed .*: 1 > 2\n"); }
 
 TEST(CheckDeathTest, DebugCheckIsOnlyForDebugBuilds) {
   int evaluated = 0;

@@ -88,7 +88,8 @@ TEST_F(LogTest, QuietLeavesErrorsOnStderrAndEverythingInTheFile) {
   EBB_ERROR("error");
   EXPECT_EQ(GetCapturedStderr(), "[ebbtide] error\n");
   const std::string file = Contents(path_);
-  for (const char* line : {"info info\n", "warning warning\n", "report report\n", "error error\n"}) {
+  for (const char* line :
+       {"info info\n", "warning warning\n", "report report\n", "error error\n"}) {
     EXPECT_THAT(file, HasSubstr(line));
   }
 }

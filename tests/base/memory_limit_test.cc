@@ -13,7 +13,7 @@
 namespace ebbtide {
 namespace {
 
-using namespace literals;  // NOLINT: literals are made for this
+using namespace literals;
 
 constexpr char kUnified[] = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
 constexpr char kMemoryController[] =

@@ -12,7 +12,7 @@
 namespace ebbtide {
 namespace {
 
-using namespace literals;  // NOLINT: literals are made for this
+using namespace literals;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -42,8 +42,13 @@ TEST(OptionTableTest, RowsAreCompleteAndDistinct) {
 }
 
 TEST(OptionTableTest, PrintedDefaultsAreTheDefaults) {
-  Options options = {.devices = {}, .policy = "", .min_bytes = 1_B, .verify = true, .strict = true,
-                     .log = LogLevel::kDebug, .quiet = true};
+  Options options = {.devices = {},
+                     .policy = "",
+                     .min_bytes = 1_B,
+                     .verify = true,
+                     .strict = true,
+                     .log = LogLevel::kDebug,
+                     .quiet = true};
   for (const OptionSpec& spec : OptionTable()) {
     if (absl::StartsWith(spec.default_text, "none")) continue;
     EXPECT_TRUE(spec.parse(spec.default_text, options).ok()) << spec.name;
@@ -119,27 +124,22 @@ TEST_P(BadValueTest, IsOneLineWithVariableValueAndWhatIsAllowed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, BadValueTest,
-    ::testing::Values(BadValue{"EBBTIDE_BUDGET", "8GX", "60%"},
-                      BadValue{"EBBTIDE_BUDGET", "0", "8GiB"},
-                      BadValue{"EBBTIDE_BUDGET", "120%", "100%"},
-                      BadValue{"EBBTIDE_DEVICES", "cuda:0", "cpu"},
-                      BadValue{"EBBTIDE_DEVICES", "cpu,", "cpu"},
-                      BadValue{"EBBTIDE_DEVICES", "tpu", "cpu"},
-                      BadValue{"EBBTIDE_POLICY", "fifo", "dtr-eq, lru or size"},
-                      BadValue{"EBBTIDE_MIN_BYTES", "-1", "512m"},
-                      BadValue{"EBBTIDE_MIN_BYTES", "5%", "512m"},
-                      BadValue{"EBBTIDE_VERIFY", "maybe", "yes"},
-                      BadValue{"EBBTIDE_STRICT", "2", "yes"},
-                      BadValue{"EBBTIDE_QUIET", "y", "yes"},
-                      BadValue{"EBBTIDE_LOG", "loud", "warn, info or debug"},
-                      BadValue{"EBBTIDE_LOG_FILE", "logs/", "file"},
-                      BadValue{"EBBTIDE_STATS_FILE", "/", "file"},
-                      BadValue{"EBBTIDE_STRESS", "evict-some", "evict-all"},
-                      BadValue{"EBBTIDE_STRESS", "evict-random", "PROBABILITY"},
-                      BadValue{"EBBTIDE_STRESS", "evict-random:7", "PROBABILITY"},
-                      BadValue{"EBBTIDE_STRESS", "evict-random:-7:0.5", "PROBABILITY"},
-                      BadValue{"EBBTIDE_STRESS", "evict-random:7:1.5", "PROBABILITY"},
-                      BadValue{"EBBTIDE_STRESS", "evict-random:7:nan", "PROBABILITY"}));
+    ::testing::Values(
+        BadValue{"EBBTIDE_BUDGET", "8GX", "60%"}, BadValue{"EBBTIDE_BUDGET", "0", "8GiB"},
+        BadValue{"EBBTIDE_BUDGET", "120%", "100%"}, BadValue{"EBBTIDE_DEVICES", "cuda:0", "cpu"},
+        BadValue{"EBBTIDE_DEVICES", "cpu,", "cpu"}, BadValue{"EBBTIDE_DEVICES", "tpu", "cpu"},
+        BadValue{"EBBTIDE_POLICY", "fifo", "dtr-eq, lru or size"},
+        BadValue{"EBBTIDE_MIN_BYTES", "-1", "512m"}, BadValue{"EBBTIDE_MIN_BYTES", "5%", "512m"},
+        BadValue{"EBBTIDE_VERIFY", "maybe", "yes"}, BadValue{"EBBTIDE_STRICT", "2", "yes"},
+        BadValue{"EBBTIDE_QUIET", "y", "yes"},
+        BadValue{"EBBTIDE_LOG", "loud", "warn, info or debug"},
+        BadValue{"EBBTIDE_LOG_FILE", "logs/", "file"}, BadValue{"EBBTIDE_STATS_FILE", "/", "file"},
+        BadValue{"EBBTIDE_STRESS", "evict-some", "evict-all"},
+        BadValue{"EBBTIDE_STRESS", "evict-random", "PROBABILITY"},
+        BadValue{"EBBTIDE_STRESS", "evict-random:7", "PROBABILITY"},
+        BadValue{"EBBTIDE_STRESS", "evict-random:-7:0.5", "PROBABILITY"},
+        BadValue{"EBBTIDE_STRESS", "evict-random:7:1.5", "PROBABILITY"},
+        BadValue{"EBBTIDE_STRESS", "evict-random:7:nan", "PROBABILITY"}));
 
 TEST(LoadOptionsTest, CudaIsSaidToBeMissingRatherThanUnknown) {
   EXPECT_THAT(std::string(Load({{"EBBTIDE_DEVICES", "cpu,cuda"}}).status().message()),

@@ -34,8 +34,12 @@ TEST(OptionsMarkdownTest, NamesEveryOption) {
 }
 
 TEST(UnknownVariableTest, NamesTheClosestOption) {
-  const char* const environment[] = {"HOME=/",           "EBBTIDE_BUGDET=8GiB",   "EBBTIDE_LOG=info",
-                                     "EBBTIDE_MINBYTES=1", "MY_EBBTIDE_THING=1", nullptr};
+  const char* const environment[] = {"HOME=/",
+                                     "EBBTIDE_BUGDET=8GiB",
+                                     "EBBTIDE_LOG=info",
+                                     "EBBTIDE_MINBYTES=1",
+                                     "MY_EBBTIDE_THING=1",
+                                     nullptr};
   EXPECT_THAT(UnknownVariableWarnings(environment),
               ElementsAre("EBBTIDE_BUGDET is not an option and has no effect; did you mean "
                           "EBBTIDE_BUDGET?",
