@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries that Ebbtide takes from Debian, under the names they have in the Bazel Central Registry."""
+"""The libraries that Ebbtide takes from Debian, under the names they have in the Bazel Central
+Registry."""
 
 load("//third_party:system.bzl", "system_repository")
 
-# Label shapes of upstream's Abseil. All lead to one target: the shared libraries are linked as needed.
+# Label shapes of upstream's Abseil. All lead to one target: the shared libraries are linked as
+# needed.
 _ABSL = {
     "absl/algorithm": ["algorithm", "container"],
-    "absl/base": ["base", "config", "core_headers", "dynamic_annotations", "endian", "no_destructor", "nullability", "prefetch"],
+    "absl/base": ["base", "config", "core_headers", "dynamic_annotations", "endian", "prefetch"],
     "absl/cleanup": ["cleanup"],
-    "absl/container": ["btree", "fixed_array", "flat_hash_map", "flat_hash_set", "inlined_vector", "node_hash_map", "node_hash_set"],
+    "absl/container": [
+        "btree",
+        "fixed_array",
+        "flat_hash_map",
+        "flat_hash_set",
+        "inlined_vector",
+        "node_hash_map",
+        "node_hash_set",
+    ],
     "absl/functional": ["any_invocable", "bind_front", "function_ref"],
     "absl/hash": ["hash"],
     "absl/memory": ["memory"],

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A repository made of headers and libraries that a system package has installed.
 
-Only what is named is symlinked, so that Bazel neither scans all of /usr nor lets a target reach more than it
-declares. A missing file fails with the package that holds it.
+Only what is named is symlinked, so that Bazel neither scans all of /usr nor lets a target reach
+more than it declares. A missing file fails with the package that holds it.
 """
 
 _INCLUDE_ROOTS = ["/usr/include", "/usr/local/include"]
 _LIB_ROOTS = ["/usr/lib/{}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
 
 def _missing(ctx, what):
-    fail("{} is not installed: `apt-get install {}` (needed for @{})".format(what, ctx.attr.apt, ctx.name))
+    fail("{} is missing: `apt-get install {}` (for @{})".format(what, ctx.attr.apt, ctx.name))
 
 def _link_headers(ctx):
     for folder in ctx.attr.headers:
@@ -55,10 +55,10 @@ system_repository = repository_rule(
     local = True,
     configure = True,
     attrs = {
-        "apt": attr.string(mandatory = True, doc = "The package to name when something is missing."),
+        "apt": attr.string(mandatory = True, doc = "The package that holds all of it."),
         "build_file": attr.label(mandatory = True, allow_single_file = True),
-        "forwards": attr.string_list_dict(doc = "Package path to the target names that stand for forwards_to."),
-        "forwards_to": attr.string(mandatory = False),
+        "forwards": attr.string_list_dict(doc = "Package path to names that mean forwards_to."),
+        "forwards_to": attr.string(),
         "headers": attr.string_list(doc = "Folders below the system's include folder."),
         "libraries": attr.string_list(doc = "Library files: exact names, or a beginning and `*`."),
     },

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch installation as a repository.
 
-`torch_repository` asks an interpreter where its torch lies and gives `//:torch` (headers and libraries) and
-`defs.bzl` with HAS_TORCH, TORCH_VERSION and TORCH_REASON. Where there is no such torch, the target is empty, HAS_TORCH
-is False and TORCH_REASON says why: everything else still builds. The interpreter is the one named by the
-environment variable `python_env`, else the environment that tools/test makes.
+`torch_repository` asks an interpreter where its torch lies and gives `//:torch` (headers and
+libraries) and `defs.bzl` with HAS_TORCH, TORCH_VERSION and TORCH_REASON. Where there is no such
+torch, the target is empty, HAS_TORCH is False and TORCH_REASON says why: everything else still
+builds. The interpreter is the one named by the environment variable `python_env`, else the
+environment that tools/test makes.
 
 After an installation has changed at the same place, `bazel sync --configure` looks again.
 """
 
-# Reads torch's version without importing it: an import takes seconds and may fail for reasons that do not matter here.
+# Reads torch's version without importing it: an import takes seconds and may fail for reasons that
+# do not matter here.
 _ASK = """
 import importlib.util, os, re, sys
 spec = importlib.util.find_spec("torch")
@@ -47,7 +49,8 @@ def _find_torch(ctx):
     """Returns (root folder, version, "") or (None, "", reason)."""
     python = ctx.os.environ.get(ctx.attr.python_env) or _default_python(ctx)
     if not ctx.path(python).exists:
-        return None, "", "no interpreter at {} (set {}, or run tools/test once)".format(python, ctx.attr.python_env)
+        hint = "no interpreter at {} (set {}, or run tools/test once)"
+        return None, "", hint.format(python, ctx.attr.python_env)
     answer = ctx.execute([python, "-c", _ASK])
     if answer.return_code != 0:
         return None, "", "{}: {}".format(python, answer.stderr.strip()[-300:])
@@ -58,14 +61,15 @@ def _find_torch(ctx):
 
 def _torch_repository_impl(ctx):
     root, version, reason = _find_torch(ctx)
-    ctx.file("defs.bzl", _DEFS.format(has = root != None, version = version, reason = repr(reason)))
-    if root == None:
+    found = root != None
+    ctx.file("defs.bzl", _DEFS.format(has = found, version = version, reason = repr(reason)))
+    if not found:
         ctx.file("BUILD", _BUILD.format(hdrs = [], includes = [], linkopts = []))
         return
     ctx.symlink(root + "/include", "include")
 
-    # By -L rather than as inputs, so that the objects we ship get no RUNPATH into a build folder: the program's own
-    # torch is loaded before they are.
+    # By -L rather than as inputs, so that the objects we ship get no RUNPATH into a build folder:
+    # the program's own torch is loaded before they are.
     ctx.file("BUILD", _BUILD.format(
         hdrs = "glob([\"include/**/*.h\", \"include/**/*.hpp\"])",
         includes = ["include", "include/torch/csrc/api/include"],
@@ -79,7 +83,7 @@ torch_repository = repository_rule(
     configure = True,
     environ = ["HOME", "TORCH_2_11_PYTHON", "TORCH_2_15_PYTHON", "XDG_CACHE_HOME"],
     attrs = {
-        "python_env": attr.string(mandatory = True, doc = "The variable that names the interpreter."),
+        "python_env": attr.string(mandatory = True, doc = "Variable that names the interpreter."),
         "torch_version": attr.string(mandatory = True, doc = "Major and minor version, `2.15`."),
     },
 )

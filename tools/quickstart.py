@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one network three times, each in a process of its own, and compares the results to the bit.
+"""Trains one network three times, each in a process of its own, and compares the results to the
+bit.
 
-1. plain; 2. under `ebbtide run` without a budget, which shows how much the program wanted at its peak; 3. under
-`ebbtide run --budget`, by default with half of that. Ends with a table; exit status 0 only if the three digests are
-equal and the peak held is within the budget.
+1. plain; 2. under `ebbtide run` without a budget, which shows how much the program wanted at its
+peak; 3. under `ebbtide run --budget`, by default with half of that. Ends with a table; exit status
+0 only if the three digests are equal and the peak held is within the budget.
 """
 
 import argparse
@@ -27,12 +28,18 @@ def share(text):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="tools/quickstart", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet50", help="any torchvision classification model (resnet50)")
+    parser.add_argument(
+        "--model", default="resnet50", help="any torchvision classification model (resnet50)"
+    )
     parser.add_argument("--batch", type=int, default=64, help="images a step (64)")
     parser.add_argument("--steps", type=int, default=8, help="training steps (8)")
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--budget", metavar="BYTES", help="budget of the third run: 700m, 0.6GiB, plain bytes")
-    budget.add_argument("--share", type=share, default=0.5, help="budget as a share of the wanted peak (0.5)")
+    budget.add_argument(
+        "--budget", metavar="BYTES", help="budget of the third run: 700m, 0.6GiB, plain bytes"
+    )
+    budget.add_argument(
+        "--share", type=share, default=0.5, help="budget as a share of the wanted peak (0.5)"
+    )
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
     parser.add_argument("--ebbtide", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -52,7 +59,9 @@ class Run:
         self.seconds_per_step = result["seconds_per_step"]
         self.peak_rss_bytes = peak_rss_bytes
         # None for the plain run, whose program knows nothing of Ebbtide.
-        self.device = next((d for d in stats["devices"] if d["device"] == "cpu"), None) if stats else None
+        self.device = (
+            next((d for d in stats["devices"] if d["device"] == "cpu"), None) if stats else None
+        )
 
     def value(self, key):
         return self.device.get(key) if self.device else None
@@ -61,7 +70,14 @@ class Run:
 def train(name, arguments, launcher, folder):
     """Runs the training program behind `launcher` (a list, empty for plain) and waits for it."""
     result_path, stats_path = folder / f"{name}.json", folder / f"{name}.stats.json"
-    command = [arguments.python, str(PROGRAM), "--model", arguments.model, "--batch", str(arguments.batch)]
+    command = [
+        arguments.python,
+        str(PROGRAM),
+        "--model",
+        arguments.model,
+        "--batch",
+        str(arguments.batch),
+    ]
     command += ["--steps", str(arguments.steps), "--result", str(result_path)]
     if launcher:
         command = launcher + ["--stats-file", str(stats_path), "--"] + command
@@ -72,16 +88,22 @@ def train(name, arguments, launcher, folder):
     if child.returncode != 0:
         stop(
             f"the {name} run ended with {child.returncode}",
-            "read its lines above; after an out-of-memory report, allow more with --share or --budget",
+            "read its lines above; if memory ran out, allow more with --share or --budget",
         )
     stats = None
     if launcher:
         if not stats_path.exists():
-            stop(f"the {name} run wrote no statistics", f"see `{arguments.ebbtide} doctor -- {arguments.python}`")
+            stop(
+                f"the {name} run wrote no statistics",
+                f"see `{arguments.ebbtide} doctor -- {arguments.python}`",
+            )
         stats = json.loads(stats_path.read_text())
     run = Run(name, json.loads(result_path.read_text()), stats, usage.ru_maxrss * 1024)
     if launcher and run.device is None:
-        stop(f"the {name} run was not managed", f"see `{arguments.ebbtide} doctor -- {arguments.python}`")
+        stop(
+            f"the {name} run was not managed",
+            f"see `{arguments.ebbtide} doctor -- {arguments.python}`",
+        )
     return run
 
 
@@ -115,7 +137,10 @@ def print_table(runs):
         ("evictions", [number(run.value("evictions")) for run in runs]),
         ("rebuilds", [number(run.value("rebuilds")) for run in runs]),
         ("seconds a step", [f"{run.seconds_per_step:.3f}" for run in runs]),
-        ("ratio to plain", [f"{run.seconds_per_step / plain.seconds_per_step:.2f}" for run in runs]),
+        (
+            "ratio to plain",
+            [f"{run.seconds_per_step / plain.seconds_per_step:.2f}" for run in runs],
+        ),
         ("SHA-256", [run.digest[:16] for run in runs]),
     ]
     print()
@@ -139,7 +164,10 @@ def verdict(runs):
 def main():
     arguments = parse_arguments()
     if not arguments.ebbtide:
-        stop("no ebbtide command given", "start tools/quickstart, which builds it and calls this file")
+        stop(
+            "no ebbtide command given",
+            "start tools/quickstart, which builds it and calls this file",
+        )
     runs = train_all(arguments)
     print_table(runs)
     return verdict(runs)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up the results of one tools/test run: Bazel's build events and pytest's JUnit files in one folder.
+"""Adds up the results of one tools/test run: Bazel's build events and pytest's JUnit files in one
+folder.
 
 usage: test_summary.py FOLDER   (*.bazel.json, *.junit.xml)
 
-A gtest binary counts by its cases. Any other Bazel test, and one that ended without a readable result file, counts as
-one. Prints a line per failure and per group, and last `N passed, N failed`.
+A gtest binary counts by its cases. Any other Bazel test, and one that ended without a readable
+result file, counts as one. Prints a line per failure and per group, and last `N passed, N failed`.
 """
 
 import json

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a torchvision classification model on the real scans of scikit-learn's digits data set.
 
-The 8x8 scans are enlarged to the model's image size and repeated over three channels. Plain PyTorch, deterministic for
-one seed and thread count. Prints one JSON line on stdout, progress on stderr:
+The 8x8 scans are enlarged to the model's image size and repeated over three channels. Plain
+PyTorch, deterministic for one seed and thread count. Prints one JSON line on stdout, progress on
+stderr:
 
-    {"digest": SHA-256 over all losses and all final parameters and buffers, "losses": [...], "seconds_per_step": x, ...}
+    {"model": name, "losses": [...], "seconds_per_step": x, "digest": hex}
+
+The digest is a SHA-256 over all losses and all final parameters and buffers.
 """
 
 import argparse
@@ -66,12 +69,14 @@ def batches(batch, steps, side, seed):
         while len(order) < batch:
             order = torch.cat([order, torch.randperm(len(images), generator=generator)])
         chosen, order = order[:batch], order[batch:]
-        enlarged = functional.interpolate(images[chosen].unsqueeze(1), size=(side, side), mode="bilinear")
+        enlarged = functional.interpolate(
+            images[chosen].unsqueeze(1), size=(side, side), mode="bilinear"
+        )
         yield enlarged.repeat(1, 3, 1, 1), labels[chosen]
 
 
 def loss_of(outputs, labels):
-    """Cross entropy; models with auxiliary heads give a named tuple, whose other members count for less."""
+    """Cross entropy; auxiliary heads (then the output is a named tuple) count for less."""
     if isinstance(outputs, torch.Tensor):
         return functional.cross_entropy(outputs, labels)
     main, *auxiliary = [output for output in outputs if output is not None]
@@ -106,7 +111,10 @@ def train(arguments):
         optimizer.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-        print(f"  step {len(losses)}/{arguments.steps}: loss {losses[-1]:.4f}, {seconds[-1]:.2f} s", file=sys.stderr)
+        print(
+            f"  step {len(losses)}/{arguments.steps}: loss {losses[-1]:.4f}, {seconds[-1]:.2f} s",
+            file=sys.stderr,
+        )
     return {
         "model": arguments.model,
         "losses": losses,

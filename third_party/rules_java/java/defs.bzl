@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Java rules that Bazel 4.2's own tool packages ask for while it loads its C++ and test support."""
+"""The Java rules that Bazel 4.2's own tool packages ask for while it loads its C++ and test
+support."""
 
 java_binary = native.java_binary
 java_import = native.java_import
