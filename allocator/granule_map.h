@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GranuleMap remembers which granules of one segment have memory behind them: a bit each, with
+// operations on runs that work a word (64 granules) at a time. Thread safety: none, the owner locks.
+
+#ifndef EBBTIDE_ALLOCATOR_GRANULE_MAP_H_
+#define EBBTIDE_ALLOCATOR_GRANULE_MAP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ebbtide {
+
+class GranuleMap {
+ public:
+  // `count` granules, all committed or none.
+  GranuleMap(size_t count, bool committed)
+      : words_((count + 63) / 64, committed ? ~uint64_t{0} : 0) {}
+
+  bool Get(size_t index) const { return (words_[index / 64] >> (index % 64)) & 1; }
+
+  // Marks [begin, end).
+  void Set(size_t begin, size_t end, bool committed) {
+    ForEachWord(begin, end, [&](size_t word, uint64_t mask) {
+      words_[word] = committed ? words_[word] | mask : words_[word] & ~mask;
+    });
+  }
+
+  // How many of [begin, end) are committed.
+  size_t Count(size_t begin, size_t end) const {
+    size_t count = 0;
+    ForEachWord(begin, end, [&](size_t word, uint64_t mask) {
+      count += __builtin_popcountll(words_[word] & mask);
+    });
+    return count;
+  }
+
+  // The first index in [begin, end) whose state is `committed`, or `end`.
+  size_t FindNext(size_t begin, size_t end, bool committed) const {
+    for (size_t at = begin; at < end; at = (at / 64 + 1) * 64) {
+      const uint64_t word = committed ? words_[at / 64] : ~words_[at / 64];
+      const uint64_t rest = word >> (at % 64);
+      if (rest != 0) {
+        const size_t found = at + __builtin_ctzll(rest);
+        return found < end ? found : end;
+      }
+    }
+    return end;
+  }
+
+  // One past the last index in [begin, end) whose state is `committed`, or `begin`.
+  size_t FindLastEnd(size_t begin, size_t end, bool committed) const {
+    size_t at = end;
+    while (at > begin) {
+      const size_t last = at - 1;
+      const uint64_t word = committed ? words_[last / 64] : ~words_[last / 64];
+      const uint64_t rest = word << (63 - last % 64);
+      if (rest != 0) {
+        const size_t found = last - __builtin_clzll(rest);
+        return found >= begin && found < end ? found + 1 : begin;
+      }
+      at = last / 64 * 64;
+    }
+    return begin;
+  }
+
+ private:
+  template <typename Action>
+  static void ForEachWord(size_t begin, size_t end, const Action& action) {
+    while (begin < end) {
+      const size_t word = begin / 64;
+      const size_t stop = (word + 1) * 64 < end ? (word + 1) * 64 : end;
+      const uint64_t ones = ~uint64_t{0} >> (64 - (stop - begin));
+      action(word, ones << (begin % 64));
+      begin = stop;
+    }
+  }
+
+  std::vector<uint64_t> words_;
+};
+
+}  // namespace ebbtide
+
+#endif  // EBBTIDE_ALLOCATOR_GRANULE_MAP_H_

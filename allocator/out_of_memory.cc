@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "allocator/out_of_memory.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ebbtide {
+namespace {
+
+std::string LimitText(Bytes budget) {
+  return budget == Bytes::Max() ? "no budget set" : absl::StrCat("budget ", FormatBytes(budget));
+}
+
+}  // namespace
+
+std::string FormatOutOfMemory(const OutOfMemory& details,
+                              absl::Span<const std::string> extra_lines) {
+  std::string text = absl::StrCat("out of memory: asked for ", FormatBytes(details.asked), " (",
+                                  details.asked.count(), " bytes), ", LimitText(details.budget));
+  if (details.device_exhausted) {
+    absl::StrAppend(&text, ", but the device (", FormatBytes(details.device_capacity),
+                    ") has no more to give");
+  }
+  absl::StrAppend(&text, "\n  held ", FormatBytes(details.held), " = live ",
+                  FormatBytes(details.live), " + cached ", FormatBytes(details.cached),
+                  "; largest free range ", FormatBytes(details.largest_free_range));
+  if (details.needs_contiguous) {
+    absl::StrAppend(&text, "\n  enough bytes are free, but not in one piece");
+  }
+  for (const std::string& line : extra_lines) absl::StrAppend(&text, "\n  ", line);
+  return text;
+}
+
+}  // namespace ebbtide

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The conformance suites over each device that is here, and what only one kind of device can show.
+
+#include "allocator/caching_allocator.h"
+
+#include "allocator/host_memory.h"
+#include "allocator/simulated_device.h"
+#include "tests/allocator/allocator_conformance.h"
+#include "tests/allocator/allocator_stress_conformance.h"
+
+namespace ebbtide {
+namespace {
+
+std::unique_ptr<DeviceMemory> MakeHost() { return std::make_unique<HostMemory>(); }
+
+std::unique_ptr<DeviceMemory> MakeSimulated(Bytes granularity, bool partial) {
+  return std::make_unique<SimulatedDevice>(SimulatedDevice::Options{
+      .capacity = 512_MiB, .granularity = granularity, .partial_decommit = partial});
+}
+std::unique_ptr<DeviceMemory> MakeFine() { return MakeSimulated(4_KiB, true); }
+std::unique_ptr<DeviceMemory> MakePages() { return MakeSimulated(2_MiB, true); }
+std::unique_ptr<DeviceMemory> MakeWhole() { return MakeSimulated(2_MiB, false); }
+
+INSTANTIATE_TEST_SUITE_P(Host, AllocatorTest, testing::Values(MakeHost));
+INSTANTIATE_TEST_SUITE_P(Fine, AllocatorTest, testing::Values(MakeFine));
+INSTANTIATE_TEST_SUITE_P(Pages, AllocatorTest, testing::Values(MakePages));
+INSTANTIATE_TEST_SUITE_P(Whole, AllocatorTest, testing::Values(MakeWhole));
+
+INSTANTIATE_TEST_SUITE_P(Host, AllocatorStressTest, testing::Values(MakeHost));
+INSTANTIATE_TEST_SUITE_P(Fine, AllocatorStressTest, testing::Values(MakeFine));
+INSTANTIATE_TEST_SUITE_P(Pages, AllocatorStressTest, testing::Values(MakePages));
+INSTANTIATE_TEST_SUITE_P(Whole, AllocatorStressTest, testing::Values(MakeWhole));
+
+// The budget may be far above what the device has: then the device sets the limit.
+TEST(CachingAllocatorTest, AFullDeviceIsPressureToo) {
+  for (bool partial : {true, false}) {
+    SimulatedDevice device({.capacity = 64_MiB, .partial_decommit = partial});
+    CachingAllocator allocator(&device);
+    void* victim = allocator.Allocate(40_MiB).value();
+    OutOfMemory details;
+    EXPECT_FALSE(allocator.Allocate(30_MiB, &details).ok());
+    EXPECT_TRUE(details.device_exhausted);
+    allocator.SetPressureHandler([&](const MemoryPressure& pressure) {
+      EXPECT_GE(pressure.shortfall, 1_B);
+      allocator.Free(victim);
+      return true;
+    });
+    void* block = allocator.Allocate(30_MiB).value();
+    allocator.Free(block);
+    EXPECT_EQ(device.committed(), allocator.stats().held);
+    allocator.CheckInvariants();
+  }
+}
+
+TEST(CachingAllocatorTest, WholeSegmentsSayWhenOnlyContiguityIsMissing) {
+  SimulatedDevice device({.capacity = 512_MiB, .partial_decommit = false});
+  CachingAllocator allocator(&device, {.budget = 40_MiB});
+  void* blocks[10];
+  for (void*& block : blocks) block = allocator.Allocate(4_MiB).value();
+  for (int i = 1; i < 10; i += 2) allocator.Free(blocks[i]);
+  bool contiguous = false;
+  allocator.SetPressureHandler([&](const MemoryPressure& pressure) {
+    contiguous = pressure.needs_contiguous;
+    return false;
+  });
+  OutOfMemory details;
+  EXPECT_FALSE(allocator.Allocate(12_MiB, &details).ok());
+  EXPECT_TRUE(contiguous);
+  EXPECT_TRUE(details.needs_contiguous);
+  for (int i = 0; i < 10; i += 2) allocator.Free(blocks[i]);
+  allocator.Free(allocator.Allocate(40_MiB).value());
+}
+
+TEST(CachingAllocatorTest, SameRequestsSameAddresses) {
+  std::vector<std::vector<void*>> runs;
+  for (int run = 0; run < 2; ++run) {
+    SimulatedDevice device({});
+    CachingAllocator allocator(&device, {.budget = 64_MiB});
+    std::vector<void*> blocks;
+    for (int i = 0; i < 500; ++i) {
+      blocks.push_back(allocator.Allocate(Bytes(1 + i * 7919 % 90000)).value());
+      if (i % 3 == 0) {
+        allocator.Free(blocks[i / 3]);
+      }
+    }
+    runs.push_back(blocks);
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+}  // namespace
+}  // namespace ebbtide
