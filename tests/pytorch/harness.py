@@ -48,7 +48,10 @@ def command():
 
 @dataclasses.dataclass
 class Outcome:
-    """What one run left behind. `result` and `stats` are None where the file was not written."""
+    """What one run left behind. `result` and `stats` are None where the file was not written.
+
+    `children_stats` holds the stats of the processes that the program started.
+    """
 
     command: str
     status: int
@@ -58,6 +61,7 @@ class Outcome:
     stats: dict
     peak_rss_bytes: int
     seconds: float
+    children_stats: list = dataclasses.field(default_factory=list)
 
     def device(self, name="cpu"):
         """The stats of one device; fails the test when there are none."""
@@ -138,7 +142,7 @@ def launch(argv, env, timeout, folder, drive=None):
     seconds = time.monotonic() - started
     if seconds > timeout:
         status = f"timed out after {timeout} s"
-    return (status, rss, seconds, out.read_text(errors="replace"),
+    return (process.pid, status, rss, seconds, out.read_text(errors="replace"),
             err.read_text(errors="replace"))
 
 
@@ -157,16 +161,17 @@ def run(program, *args, managed=True, budget=None, stress=None, env=None, throug
             argv += ["--result", str(folder / "result.json")]
         extra = dict(env or {})
         if through is not None:
-            argv = [command(), "run", "--stats-file", str(folder / "stats.json"), *through, "--",
-                    *argv]
+            argv = [command(), "run", "--stats-file", str(folder / "stats.%p.json"), *through,
+                    "--", *argv]
         elif managed:
-            extra = managed_environment(budget, stress, folder / "stats.json", env)
-        status, rss, seconds, stdout, stderr = launch(
+            extra = managed_environment(budget, stress, folder / "stats.%p.json", env)
+        pid, status, rss, seconds, stdout, stderr = launch(
             argv, {**clean_environment(), **extra}, timeout, folder, drive)
         shown = [f"{name}={value}" for name, value in extra.items()] + argv
+        own = folder / f"stats.{pid}.json"
+        others = [read_json(path) for path in folder.glob("stats.*.json") if path != own]
         return Outcome(" ".join(shown).replace(str(folder), "/tmp"), status, stdout, stderr,
-                       read_json(folder / "result.json"), read_json(folder / "stats.json"), rss,
-                       seconds)
+                       read_json(folder / "result.json"), read_json(own), rss, seconds, others)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
