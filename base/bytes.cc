@@ -47,9 +47,7 @@ constexpr std::array<Unit, 26> kUnits = {{
     {"pb", 1'000'000'000'000'000},
 }};
 
-constexpr absl::string_view kAllowed =
-    "an amount such as 8GiB, 1.5g, 512m or 1073741824 (k, m, g, t and KiB, MiB, GiB, TiB are "
-    "powers of two; KB, MB, GB, TB are powers of ten)";
+constexpr absl::string_view kAllowed = "an amount such as 8GiB, 1.5g, 512m or 1073741824";
 
 absl::Status NotAnAmount(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(
