@@ -26,8 +26,8 @@ SKIPPED_FOLDERS = {
     "__pycache__",
     "shared",
 }
-# Texts that are not ours to shape.
-SKIPPED_FILES = {"LICENSE"}
+# Not ours to shape, or made on one machine for itself (and ignored by git).
+SKIPPED_FILES = {"LICENSE", "compile_commands.json", "user.bazelrc"}
 
 
 def read_tree():

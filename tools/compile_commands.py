@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # GCC's own; clang stops at them.
-GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-free-nonheap-object", "-Wunused-but-set-parameter"}
+GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-free-nonheap-object"}
 
 
 def compile_actions(targets):

@@ -46,7 +46,7 @@ expect "sudo wants a password" 1 "apt-get install -y --no-install-recommends lib
 stand_in id 'echo 0'
 expect "apt fails" 1 "reason: apt-get update ended with 9" ensure_system_packages
 stand_in apt-get 'echo "apt-get $*"'
-expect "root installs what is missing" 0 "apt-get install -y -qq --no-install-recommends libcli11-dev" \
+expect "root installs what is missing" 0 "install -y -qq --no-install-recommends libcli11-dev" \
   ensure_system_packages
 
 folder="$scratch/env"
