@@ -30,6 +30,25 @@ bool OnlyThisReplayWants(const Use& use) {
          use.next == nullptr;
 }
 
+// Whether the value's bytes count in a working set: not those of a source that a storage holds.
+bool Movable(const Value& value) { return !value.is_source() || value.storage == nullptr; }
+
+// What a replay needs besides its inputs: new outputs, and private copies of what it writes.
+Bytes ReplayNeeds(const Call& call) {
+  Bytes needs(0);
+  for (const Call::Output& output : call.outputs) {
+    if (output.value != nullptr && output.from_input < 0) needs += output.value->bytes;
+  }
+  for (const Use& use : call.inputs) {
+    const Value& value = *use.value;
+    const bool wanted_by_others = value.uses != &use || use.next != nullptr;
+    if (use.written && (value.is_source() || value.storage != nullptr || wanted_by_others)) {
+      needs += value.bytes;
+    }
+  }
+  return needs;
+}
+
 }  // namespace
 
 uint64_t DigestOf(const void* memory, Bytes bytes) {
@@ -243,31 +262,33 @@ Bytes Rematerializer::WorkingSet(const Value& value) const {
   absl::flat_hash_map<const Value*, int> pins;
   Bytes pinned(0);
   Bytes peak(0);
+  const auto there = [&](const Value& v) { return v.memory != nullptr || done.contains(v.call); };
   std::vector<Step> stack = {{value.call}};
   while (!stack.empty()) {
     Step& top = stack.back();
     if (top.pinned < top.call->inputs.size()) {
-      const Value* input = top.call->inputs[top.pinned++].value;
-      // Sources are in memory anyway and cannot leave: they are not counted here.
-      if (!input->is_source() && pins[input]++ == 0) pinned += input->bytes;
-      if (input->memory == nullptr && !input->is_source() && !done.contains(input->call)) {
-        stack.push_back({input->call});
+      const Value& input = *top.call->inputs[top.pinned++].value;
+      if (!Movable(input)) continue;
+      const bool first = pins[&input]++ == 0;
+      if (!there(input)) {
+        stack.push_back({input.call});
+      } else if (first) {
+        pinned += input.bytes;
       }
       continue;
     }
-    Bytes made(0);
-    for (const Call::Output& output : top.call->outputs) {
-      const bool counted = output.value == nullptr || pins.contains(output.value);
-      if (!counted) made += output.value->bytes;
-    }
-    peak = std::max(peak, pinned + made);
-    for (const Use& use : top.call->inputs) {
-      if (!use.value->is_source() && --pins[use.value] == 0) {
-        pins.erase(use.value);
-        pinned -= use.value->bytes;
+    peak = std::max(peak, pinned + ReplayNeeds(*top.call));
+    if (done.insert(top.call).second) {
+      for (const Call::Output& output : top.call->outputs) {
+        if (output.value == nullptr || output.value->memory != nullptr) continue;
+        if (pins.contains(output.value)) pinned += output.value->bytes;
       }
     }
-    done.insert(top.call);
+    for (const Use& use : top.call->inputs) {
+      if (!Movable(*use.value) || --pins[use.value] > 0) continue;
+      pins.erase(use.value);
+      pinned -= use.value->bytes;
+    }
     stack.pop_back();
   }
   return peak;

@@ -73,7 +73,8 @@ class Rematerializer {
   absl::Status Rebuild(Value* value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
   // A lower bound of the memory that rebuilding `value` needs at once: the largest sum over the chain
-  // of what has to be pinned while one call runs. Values in memory outside of that can leave.
+  // of what has to be in memory while one call runs. Values in memory outside of that can leave.
+  // Sources that a storage holds are in memory anyway and are not counted.
   Bytes WorkingSet(const Value& value) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
   // Waits until no replay reads `value`, which the caller is about to overwrite.

@@ -219,4 +219,9 @@ absl::Status BufferSession::Write(const Buffer& buffer, absl::FunctionRef<void(v
   return absl::OkStatus();
 }
 
+absl::StatusOr<void*> BufferSession::Escape(const Buffer& buffer) {
+  EBB_RETURN_IF_ERROR(runtime_->Escape(StorageOf(buffer)));
+  return buffer.state_->memory;
+}
+
 }  // namespace ebbtide

@@ -62,13 +62,13 @@ class Buffer {
 };
 
 struct BufferOperation {
-  std::string name;
-  std::vector<Buffer> reads;
+  std::string name = {};
+  std::vector<Buffer> reads = {};
   // Read and written in place.
-  std::vector<Buffer> writes;
+  std::vector<Buffer> writes = {};
   // Sizes of the buffers that it makes.
-  std::vector<Bytes> outputs;
-  Kernel kernel;
+  std::vector<Bytes> outputs = {};
+  Kernel kernel = {};
   // False for what must not be run twice (it sends, logs, counts): its results are sources.
   bool replayable = true;
 };
@@ -97,6 +97,10 @@ class BufferSession {
   // Lets `visit` look at (Read) or change (Write) the bytes, which are in memory meanwhile.
   absl::Status Read(const Buffer& buffer, absl::FunctionRef<void(const void*)> visit);
   absl::Status Write(const Buffer& buffer, absl::FunctionRef<void(void*)> visit);
+
+  // Returns where the bytes are, for code that keeps the address: from now on they stay there, and may
+  // be changed through it at any time, until the last copy of `buffer` is gone.
+  absl::StatusOr<void*> Escape(const Buffer& buffer);
 
   Runtime& runtime() { return *runtime_; }
   // The engine that kernels draw from; its state is part of a call.

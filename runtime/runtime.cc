@@ -52,7 +52,8 @@ bool Runtime::Drop(Storage* storage) {
 absl::Status Runtime::BringBack(Value* value) {
   if (value->memory != nullptr) return absl::OkStatus();
   if (config_.budget != Bytes::Max()) {
-    const Bytes needed = rematerializer_.WorkingSet(*value) + graph_.source_bytes();
+    const Bytes needed = rematerializer_.WorkingSet(*value) + graph_.source_bytes() -
+                         graph_.retained_bytes();
     if (needed > config_.budget) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "rebuilding a value of ", FormatBytes(value->bytes), " needs at least ",
@@ -130,13 +131,20 @@ absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   std::vector<Value*> kept;
   absl::Status status;
   // While this thread waits for a replay that reads what it is about to write, others may evict more
-  // dependents: only a round without a wait is final.
+  // dependents, or write the same: only a round without a wait is final.
   for (bool waited = true; waited && status.ok();) {
     status = SaveDependents(written, &copies, &kept);
     waited = false;
-    for (Argument* argument : written) {
-      if (!status.ok() || argument->read->replay_pins == 0) continue;
-      rematerializer_.WaitForReplays(argument->read);
+    for (size_t i = 0; i < written.size() && status.ok(); ++i) {
+      Argument* const argument = written[i];
+      if (argument->storage->value != argument->read) {
+        if (copies[i] != nullptr) graph_.AddGarbage(std::exchange(copies[i], nullptr));
+        status = PinOne(argument);
+      } else if (argument->read->replay_pins > 0) {
+        rematerializer_.WaitForReplays(argument->read);
+      } else {
+        continue;
+      }
       waited = true;
     }
   }
@@ -170,14 +178,17 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
   // Pressure from other threads may evict more dependents while this one rebuilds some: repeat.
   for (;;) {
     std::vector<Value*> sources;
+    // A written value with a call can be made again, unless what it was made from is written too.
+    std::vector<Value*> leaving;
     Bytes source_bytes(0);
     for (size_t i = 0; i < written.size(); ++i) {
       Value* value = written[i]->read;
+      leaving.push_back(value);
       if (!value->is_source() || value->uses == nullptr || (*copies)[i] != nullptr) continue;
       sources.push_back(value);
       source_bytes += value->bytes;
     }
-    const std::vector<Value*> evicted = graph_.EvictedDependents(sources);
+    const std::vector<Value*> evicted = graph_.EvictedDependents(sources, leaving);
     if (evicted.empty()) return absl::OkStatus();
     Bytes evicted_bytes(0);
     for (Value* value : evicted) evicted_bytes += value->bytes;
@@ -214,13 +225,16 @@ void Runtime::Record(absl::Span<Argument> arguments, std::unique_ptr<Operation>*
   absl::InlinedVector<Graph::Output, 4> made;
   uint32_t depth = 0;
   for (Argument& argument : arguments) {
-    if (argument.storage->escaped) return;
+    if (argument.storage == nullptr || argument.storage->escaped) return;
     if (argument.read == nullptr) {
       EBB_CHECK(!argument.written);
       argument.read = argument.storage->value;
       graph_.Pin(argument.read);
       pinned_ += argument.read->bytes;
     }
+    // Another thread wrote it meanwhile: nobody knows what the call has read.
+    const Value* const now = argument.fresh != nullptr ? argument.fresh : argument.read;
+    if (argument.storage->value != now) return;
     depth = std::max(depth, argument.read->depth);
     inputs.push_back({argument.read, argument.written});
   }
@@ -234,7 +248,9 @@ void Runtime::Record(absl::Span<Argument> arguments, std::unique_ptr<Operation>*
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& argument = arguments[i];
     Storage* storage = argument.storage;
-    if (argument.fresh == nullptr || storage->value != argument.fresh) continue;
+    if (argument.fresh == nullptr) continue;
+    // Who pinned the old content has the address of the new one too: it may not leave.
+    if (argument.read->pins > argument.read->replay_pins) continue;
     const bool known = !argument.read->is_source() || argument.read->memory != nullptr;
     if (!known || storage->bytes < config_.min_bytes || storage->chain >= config_.max_chain) {
       storage->chain = 0;
@@ -332,7 +348,7 @@ Bytes Runtime::SettleRetained(Bytes bytes) {
     for (Value* value : graph_.retained()) {
       if (value->pins > 0 || value->holds > 0) continue;
       if (found != nullptr && found->bytes >= value->bytes) continue;
-      if (graph_.EvictedDependents({&value, 1}).empty()) found = value;
+      if (graph_.EvictedDependents(absl::MakeConstSpan(&value, 1)).empty()) found = value;
     }
     if (found == nullptr) break;
     freed += found->bytes;

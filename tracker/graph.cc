@@ -212,7 +212,7 @@ void Graph::Lose(Value* value) {
           listener_->OnSettled(made);
           UpdateSource(made);
         } else {
-          EBB_CHECK(!IsAwaited(*made));
+          EBB_CHECK(made->storage == nullptr && made->replay_pins == 0);
           Hold(made);
           lost.push_back(made);
         }
@@ -225,7 +225,8 @@ void Graph::Lose(Value* value) {
   }
 }
 
-std::vector<Value*> Graph::EvictedDependents(absl::Span<Value* const> values) const {
+std::vector<Value*> Graph::EvictedDependents(absl::Span<Value* const> values,
+                                             absl::Span<Value* const> leaving) const {
   std::vector<Value*> found;
   std::vector<Value*> work(values.begin(), values.end());
   absl::flat_hash_set<const Call*> seen;
@@ -235,8 +236,13 @@ std::vector<Value*> Graph::EvictedDependents(absl::Span<Value* const> values) co
     for (Use* use = value->uses; use != nullptr; use = use->next) {
       if (!seen.insert(use->call).second) continue;
       for (const Call::Output& output : use->call->outputs) {
-        if (output.value == nullptr || output.value->memory != nullptr) continue;
-        (IsAwaited(*output.value) ? found : work).push_back(output.value);
+        Value* made = output.value;
+        if (made == nullptr) continue;
+        if (std::find(leaving.begin(), leaving.end(), made) != leaving.end()) {
+          work.push_back(made);
+        } else if (made->memory == nullptr) {
+          (IsAwaited(*made) ? found : work).push_back(made);
+        }
       }
     }
   }

@@ -87,13 +87,16 @@ class Graph {
 
   // The value's bytes are gone for good: calls that read it can never run again. Their outputs with
   // memory become sources, those without are lost in turn. REQUIRES: no storage's evicted value
-  // depends on it (EvictedDependents is empty) and it has neither call nor memory.
+  // depends on it (EvictedDependents is empty) and it has neither call nor memory. A pin does not keep
+  // a value from being lost whose storage was overwritten.
   void Lose(Value* value);
 
   // Values that somebody waits for (a live storage holds them, or they are pinned), that have no
   // memory now, and whose rebuild would read one of `values`, directly or through other values
-  // without memory. Each such path ends at the first value found.
-  std::vector<Value*> EvictedDependents(absl::Span<Value* const> values) const;
+  // without memory. Each such path ends at the first value found. The values in `leaving` are about to
+  // lose their memory and their storage: paths go on through them.
+  std::vector<Value*> EvictedDependents(absl::Span<Value* const> values,
+                                        absl::Span<Value* const> leaving = {}) const;
 
   // Memory comes and goes. Lost memory is the caller's to free.
   void GiveMemory(Value* value, void* memory);
