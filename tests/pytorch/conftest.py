@@ -19,7 +19,14 @@ FUTURE = pytest.StashKey()
 POOL = pytest.StashKey()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true",
+                     help="all operator samples and all pairs of feature and network")
+
+
 def pytest_configure(config):
+    if config.getoption("--all"):
+        os.environ["EBBTIDE_TEST_ALL"] = "1"
     config.addinivalue_line(
         "markers", "background(work=function): does the test's runs in the pool, ahead of the test")
 
@@ -44,6 +51,13 @@ def pytest_sessionfinish(session):
 
 
 @pytest.fixture
-def background(request):
-    """The result of the function that the test's `background` marker names."""
-    return request.node.stash[FUTURE].result()
+def background():
+    """The result of the function that the test's `background` marker names (see below)."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Waits for the runs in the test itself, so that what goes wrong in them fails the test."""
+    future = pyfuncitem.stash.get(FUTURE, None)
+    if future:
+        pyfuncitem.funcargs["background"] = future.result()

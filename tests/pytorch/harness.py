@@ -5,9 +5,9 @@ A program is a file in programs/ that takes `--result PATH` and writes a JSON re
 digests of every quantity (see programs/digest.py). Nothing in a program knows of Ebbtide. The
 test process never loads torch itself; each run is a child process of its own.
 
-Environment: EBBTIDE_LIBRARY = path of libebbtide.so (required by every test that manages a
-program), EBBTIDE_COMMAND = path of the `ebbtide` command (required by the tests of `run`),
-EBBTIDE_TEST_ALL=1 = all cases instead of the usual selection.
+Environment: EBBTIDE_LIBRARY = libebbtide.so, EBBTIDE_COMMAND = the `ebbtide` command (default of
+both: what Bazel built in this tree), EBBTIDE_TEST_ALL=1 = all cases instead of the usual
+selection.
 """
 
 import concurrent.futures
@@ -25,25 +25,26 @@ import time
 
 import pytest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 TEST_ALL = os.environ.get("EBBTIDE_TEST_ALL", "") == "1"
 MANAGED_TIMEOUT_SECONDS = 420
 
 
+def built(variable, target):
+    """The file that an environment variable names, else what Bazel built in this tree."""
+    path = pathlib.Path(os.environ.get(variable, "") or ROOT / "bazel-bin" / target).absolute()
+    if not path.exists():
+        pytest.fail(f"no {path}: build //{target.replace('/', ':')} or set {variable}")
+    return str(path)
+
+
 def library():
-    path = os.environ.get("EBBTIDE_LIBRARY", "")
-    if not path:
-        pytest.fail("EBBTIDE_LIBRARY must name libebbtide.so")
-    if not os.path.exists(path):
-        pytest.fail(f"EBBTIDE_LIBRARY={path}: no such file")
-    return os.path.abspath(path)
+    return built("EBBTIDE_LIBRARY", "pytorch/libebbtide.so")
 
 
 def command():
-    path = os.environ.get("EBBTIDE_COMMAND", "")
-    if not path or not os.access(path, os.X_OK):
-        pytest.fail(f"EBBTIDE_COMMAND={path!r} must name the built `ebbtide` command")
-    return os.path.abspath(path)
+    return built("EBBTIDE_COMMAND", "tools/ebbtide")
 
 
 @dataclasses.dataclass

@@ -92,37 +92,59 @@ def throwing_backward(report):
     report.add_model("", model)
 
 
+class Interrupts:
+    """SIGINT raises KeyboardInterrupt while armed, once; the handler is an ordinary one."""
+
+    def __init__(self):
+        self.armed, self.raised = False, 0
+        signal.signal(signal.SIGINT, self.handle)
+
+    def handle(self, number, frame):
+        if self.armed:
+            self.armed = False
+            self.raised += 1
+            raise KeyboardInterrupt
+
+
+@torch.library.custom_op("ebbtide_test::slow_double", mutates_args=())
+def slow_double(x: torch.Tensor) -> torch.Tensor:
+    """Python code in an operator: the one place where a signal can strike inside a rebuild."""
+    for _ in range(2000):
+        pass
+    return x * 2
+
+
+torch.library.register_autograd(
+    "ebbtide_test::slow_double", lambda ctx, grad: slow_double(grad))
+
+
+class SlowDouble(nn.Module):
+    def forward(self, x):
+        return slow_double(x)
+
+
 def interrupted(report):
     """Trains under bursts of SIGINT: a step that was cut short is done again from a copy."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    interrupts = 0
+    model = nn.Sequential(*[layer for block in network() for layer in (block, SlowDouble())])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    interrupts = Interrupts()
     print("ready", file=sys.stderr, flush=True)
-    for index in range(30):
+    losses = []
+    while len(losses) < 12:
         before = [p.detach().clone() for p in model.parameters()]
-        while True:
-            try:
-                loss = step(model, optimizer, index)
-                break
-            except KeyboardInterrupt:
-                interrupts += 1
-                restore(model, before)
-        report.add(f"loss {index}", loss)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    report.facts["interrupts"] = interrupts
-    report.add_model("", model)
-
-
-def restore(model, saved):
-    """Puts the parameters back, however often it is interrupted."""
-    while True:
         try:
-            with torch.no_grad():
-                for parameter, value in zip(model.parameters(), saved):
-                    parameter.copy_(value)
-            return
+            interrupts.armed = True
+            loss = step(model, optimizer, len(losses))
+            interrupts.armed = False
+            losses.append(loss)
         except KeyboardInterrupt:
-            pass
+            with torch.no_grad():
+                for parameter, value in zip(model.parameters(), before):
+                    parameter.copy_(value)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    report.facts["interrupts"] = interrupts.raised
+    report.add("losses", losses)
+    report.add_model("", model)
 
 
 def out_of_memory(report):
