@@ -53,6 +53,8 @@ class CachingAllocator::Impl {
  public:
   Impl(DeviceMemory* device, const Options& options)
       : ledger_{.device = device, .budget = options.budget.count()},
+        partial_(device->supports_partial_decommit()),
+        capacity_(std::min(device->capacity().count(), kMaxRequest)),
         heaps_{Heap(&ledger_), Heap(&ledger_)},
         small_(&pages_) {}
 
@@ -98,8 +100,10 @@ class CachingAllocator::Impl {
   void NotePeakLive(int64_t live) { peak_live_ = std::max(peak_live_, live); }
   Block* FindLarge(uintptr_t address) const;
 
-  mutable std::mutex mutex_;  // guards all that follows, but for the shards of small_
+  mutable std::mutex mutex_;  // guards all that changes, but for the shards of small_
   HeapLedger ledger_;
+  const bool partial_;
+  const int64_t capacity_;  // asked for once: it may be a system call
   PageMap pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
   Heap heaps_[2];
   SmallCache small_;
@@ -145,15 +149,14 @@ absl::StatusOr<void*> CachingAllocator::Impl::AllocateSmall(Bytes size, OutOfMem
   return reinterpret_cast<void*>(address);
 }
 
-// Gets a live, committed block, if need be by giving cached memory back and by calling the handler, for
-// which the lock is released.
+// Gets a live, committed block, if need be by giving cached memory back and by calling the handler,
+// for which the lock is released.
 absl::StatusOr<Block*> CachingAllocator::Impl::Obtain(size_t size, size_t alignment, Bytes asked,
                                                       std::unique_lock<std::mutex>* lock,
                                                       OutOfMemory* details) {
   Shortage shortage;
-  const int64_t capacity = std::min(ledger_.device->capacity().count(), kMaxRequest);
-  if (static_cast<int64_t>(size) > std::min(ledger_.budget, capacity)) {  // nothing can help
-    shortage.device_exhausted = static_cast<int64_t>(size) > capacity;
+  if (static_cast<int64_t>(size) > std::min(ledger_.budget, capacity_)) {  // nothing can help
+    shortage.device_exhausted = static_cast<int64_t>(size) > capacity_;
     return Fail(asked, shortage, details);
   }
   int64_t frees = -1;
@@ -201,8 +204,7 @@ absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
   numbers.held = Bytes(ledger_.held);
   numbers.live = Bytes(large_live_ + small_.Count().live_bytes);
   numbers.cached = numbers.held - numbers.live;
-  numbers.largest_free_range =
-      Bytes(std::max(heaps_[0].largest_free(), heaps_[1].largest_free()));
+  numbers.largest_free_range = Bytes(std::max(heaps_[0].largest_free(), heaps_[1].largest_free()));
   numbers.device_exhausted = shortage.device_exhausted;
   numbers.needs_contiguous = shortage.needs_contiguous;
   if (details != nullptr) *details = numbers;
@@ -211,10 +213,8 @@ absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
 
 Block* CachingAllocator::Impl::TryObtain(size_t size, size_t alignment, Shortage* shortage) {
   Heap* heap = &HeapFor(size);
-  if (ledger_.device->supports_partial_decommit()) {
-    return TryPartial(heap, size, alignment, shortage);
-  }
-  return TryWhole(heap, size, alignment, shortage);
+  return partial_ ? TryPartial(heap, size, alignment, shortage)
+                  : TryWhole(heap, size, alignment, shortage);
 }
 
 Block* CachingAllocator::Impl::TryPartial(Heap* heap, size_t size, size_t alignment,
@@ -222,16 +222,16 @@ Block* CachingAllocator::Impl::TryPartial(Heap* heap, size_t size, size_t alignm
   Block* block = CarveOrReserve(heap, size, alignment, shortage);
   if (block == nullptr) return nullptr;
   if (CommitInBudget(heap, block, shortage)) return block;
-  heap->Release(block);
+  heap->Abandon(block);
   const size_t granule = ledger_.device->granularity().count();
   if (shortage->device_exhausted || alignment >= granule) return nullptr;
-  // Now all of the cache has gone, and the place that was best with it may touch one granule more than
-  // the size needs. A place that starts with a granule does not.
+  // Now all of the cache has gone, and the place that was best with it may touch one granule more
+  // than the size needs. A place that starts with a granule does not.
   Shortage aligned;
   block = CarveOrReserve(heap, size, granule, &aligned);
   if (block == nullptr) return nullptr;
   if (CommitInBudget(heap, block, &aligned)) return block;
-  heap->Release(block);
+  heap->Abandon(block);
   if (!aligned.device_exhausted) shortage->bytes = std::min(shortage->bytes, aligned.bytes);
   return nullptr;
 }
@@ -338,8 +338,8 @@ void CachingAllocator::Impl::Free(void* pointer) {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   Block* block = FindLarge(address);
-  EBB_CHECK(block != nullptr)
-      << "free of " << pointer << ": freed twice, inside a block, or not allocated here";
+  EBB_CHECK(block != nullptr) << "free of " << pointer
+                              << ": freed twice, inside a block, or not allocated here";
   pages_.Set(address, 0);
   ++large_frees_;
   large_live_ -= block->size();
@@ -415,8 +415,7 @@ Bytes CachingAllocator::Impl::ReleaseCached(Bytes at_least) {
 
 Bytes CachingAllocator::Impl::LargestFreeRange() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return Bytes(static_cast<int64_t>(
-      std::max(heaps_[0].largest_free(), heaps_[1].largest_free())));
+  return Bytes(static_cast<int64_t>(std::max(heaps_[0].largest_free(), heaps_[1].largest_free())));
 }
 
 void CachingAllocator::Impl::SetBudget(Bytes budget) {

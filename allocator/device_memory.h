@@ -7,7 +7,8 @@
 // An implementation is of one of two kinds:
 //
 //   with partial decommit     Reserve gives addresses without memory behind them; Commit and
-//                             Decommit put memory behind any run of whole granules and take it away.
+//                             Decommit put memory behind any run of whole granules and take it
+//                             away.
 //   without partial decommit  Reserve gives addresses with memory behind all of them; the only way
 //                             to give memory back is Unreserve. Commit and Decommit are errors.
 //

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FreeIndex finds a free block by size in constant time. Sizes fall into bins: one for each multiple
-// of 64 bytes below 2 KiB, then 32 for each doubling, so that a bin spans 1/32 of its size; a bitmap
-// with a summary above it says which bins hold something. A search looks at a few blocks of the bin
-// that the wanted size falls into (exact repeats, the usual case in training, are found there), then
-// takes from the next bin that is not empty, where everything fits.
+// FreeIndex finds a free block by size in constant time. Sizes fall into bins: one for each
+// multiple of 64 bytes below 2 KiB, then 32 for each doubling, so that a bin spans 1/32 of its
+// size; a bitmap with a summary above it says which bins hold something. A search looks at a few
+// blocks of the bin that the wanted size falls into (exact repeats, the usual case in training, are
+// found there), then takes from the next bin that is not empty, where everything fits.
 //
 // The links lie in the indexed objects: T has, for each index that it can be in, a member of type
 // FreeLink<T>, and the index is told which. Thread safety: none, the owner locks. Ownership: none;
@@ -29,7 +29,7 @@ struct FreeLink {
 template <typename T, FreeLink<T> T::*kLink>
 class FreeIndex {
  public:
-  static constexpr size_t kUnit = 64;       // keys are compared exactly, but binned in these
+  static constexpr size_t kUnit = 64;         // keys are compared exactly, but binned in these
   static constexpr size_t kSearchDepth = 16;  // blocks looked at in one bin
 
   // Files `object` under `key`. A key of 0 keeps it out of the index. REQUIRES: it is not in it.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GranuleMap remembers which granules of one segment have memory behind them: a bit each, with
-// operations on runs that work a word (64 granules) at a time. Thread safety: none, the owner locks.
+// operations on runs that work a word (64 granules) at a time.
+//
+// Thread safety: none, the owner locks. Ownership: it owns its bits and knows nothing of the
+// memory.
 
 #ifndef EBBTIDE_ALLOCATOR_GRANULE_MAP_H_
 #define EBBTIDE_ALLOCATOR_GRANULE_MAP_H_
@@ -47,22 +50,6 @@ class GranuleMap {
       }
     }
     return end;
-  }
-
-  // One past the last index in [begin, end) whose state is `committed`, or `begin`.
-  size_t FindLastEnd(size_t begin, size_t end, bool committed) const {
-    size_t at = end;
-    while (at > begin) {
-      const size_t last = at - 1;
-      const uint64_t word = committed ? words_[last / 64] : ~words_[last / 64];
-      const uint64_t rest = word << (63 - last % 64);
-      if (rest != 0) {
-        const size_t found = last - __builtin_clzll(rest);
-        return found >= begin && found < end ? found + 1 : begin;
-      }
-      at = last / 64 * 64;
-    }
-    return begin;
   }
 
  private:

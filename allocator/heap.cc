@@ -119,8 +119,8 @@ Block* Heap::FindPlace(size_t size, size_t alignment, uintptr_t* place) const {
   if (block != nullptr && !fits(block->run_begin, block->run_end)) block = by_run_.Find(padded);
   if (block != nullptr) {
     const bool at_end = block->run_end == block->end && block->run_begin != block->begin;
-    *place = at_end ? AlignDown(block->run_end - size, alignment)
-                    : AlignUp(block->run_begin, alignment);
+    *place =
+        at_end ? AlignDown(block->run_end - size, alignment) : AlignUp(block->run_begin, alignment);
     return block;
   }
   block = by_run_.AlmostLargest();
@@ -130,8 +130,8 @@ Block* Heap::FindPlace(size_t size, size_t alignment, uintptr_t* place) const {
   }
   if (block == nullptr) return nullptr;
   const uintptr_t start = block->run_size() > 0 ? block->run_begin : block->begin;
-  *place = fits(start, block->end) ? AlignUp(start, alignment)
-                                   : AlignDown(block->end - size, alignment);
+  *place =
+      fits(start, block->end) ? AlignUp(start, alignment) : AlignDown(block->end - size, alignment);
   return block;
 }
 
@@ -175,7 +175,8 @@ void Heap::SetReleasableOfParts(Block* block, size_t releasable, bool whole, Blo
   // Granules of the original block that are touched by the middle.
   uintptr_t first = GranuleDown(block->begin);
   uintptr_t last = GranuleUp(block->end);
-  const uintptr_t begin = block->prev != nullptr && block->prev->free ? block->prev->begin : block->begin;
+  const uintptr_t begin =
+      block->prev != nullptr && block->prev->free ? block->prev->begin : block->begin;
   const uintptr_t end = block->next != nullptr && block->next->free ? block->next->end : block->end;
   first = std::max(first, GranuleUp(begin));
   last = std::min(last, GranuleDown(end));
@@ -308,8 +309,7 @@ absl::Status Heap::CommitBlock(Block* block) {
       std::max(last, std::min(GranuleDown(free_end), AlignUp(block->end, unit_) >> shift_));
   const uintptr_t base = GranuleDown(block->segment->begin);
   const GranuleMap& map = block->segment->map;
-  const size_t missing =
-      wide_last - wide_first - map.Count(wide_first - base, wide_last - base);
+  const size_t missing = wide_last - wide_first - map.Count(wide_first - base, wide_last - base);
   const int64_t room = ledger_->budget - ledger_->held;
   if (static_cast<int64_t>(missing << shift_) <= room &&
       CommitGranules(block, wide_first, wide_last).ok()) {
@@ -342,16 +342,22 @@ void Heap::MergeNext(Block* block) {
 }
 
 void Heap::Release(Block* block) {
-  EBB_DCHECK(!block->free);
+  EBB_DCHECK(!block->free && UncommittedBytes(block) == 0);
+  block->run_begin = block->begin;
+  block->run_end = block->end;
+  block->releasable = WholeGranules(block->begin, block->end);
+  MakeFree(block);
+}
+
+void Heap::Abandon(Block* block) {
+  FindRun(block);
+  block->releasable = CountWhole(block);
+  MakeFree(block);
+}
+
+// Merges and indexes a block whose run and releasable granules are set.
+void Heap::MakeFree(Block* block) {
   block->free = true;
-  if (UncommittedBytes(block) == 0) {
-    block->run_begin = block->begin;
-    block->run_end = block->end;
-    block->releasable = WholeGranules(block->begin, block->end);
-  } else {
-    FindRun(block);
-    block->releasable = CountWhole(block);
-  }
   if (block->next != nullptr && block->next->free) {
     Unindex(block->next);
     MergeNext(block);
@@ -368,8 +374,8 @@ void Heap::Release(Block* block) {
   }
 }
 
-// Unreserves the segment that the free block `block`, in no index, fills. Returns the bytes that held
-// falls by, or -1 when the device refused.
+// Unreserves the segment that the free block `block`, in no index, fills. Returns the bytes that
+// held falls by, or -1 when the device refused.
 int64_t Heap::DropSegment(Block* block) {
   Segment* segment = block->segment;
   const absl::Status status = ledger_->device->Unreserve(

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Heap is the address-ordered part of the caching allocator: segments of reserved addresses, cut into
-// blocks that are live or free, with neighbours that are both free always merged. It knows which
-// granules have memory behind them:
+// Heap is the address-ordered part of the caching allocator: segments of reserved addresses, cut
+// into blocks that are live or free, with neighbours that are both free always merged. It knows
+// which granules have memory behind them:
 //
 //     segment   |  live  |      free      | live |              free                 |
 //     granules  [###][###][###][...][...][###][###][###][...][...][...][...][...][...]
 //                         `-- run --'                `- run -'
 //
-// A granule that a live block touches is always committed. Of a free block the heap knows exactly how
-// many committed granules lie wholly inside (they can be given back), and one run of committed bytes
-// (where a request is best placed); the run is a hint, the granule map is the truth.
+// A granule that a live block touches is always committed. Of a free block the heap knows exactly
+// how many committed granules lie wholly inside (they can be given back), and one run of committed
+// bytes (where a request is best placed); the run is a hint, the granule map is the truth.
 //
-// The ledger holds what is shared by the heaps of one allocator. Thread safety: none, the owner locks.
-// Ownership: the heap owns its segments and blocks; memory goes back to the device with the heap.
+// The ledger holds what is shared by the heaps of one allocator. Thread safety: none, the owner
+// locks. Ownership: the heap owns its segments and blocks; memory goes back to the device with the
+// heap.
 
 #ifndef EBBTIDE_ALLOCATOR_HEAP_H_
 #define EBBTIDE_ALLOCATOR_HEAP_H_
@@ -31,7 +32,8 @@
 
 namespace ebbtide {
 
-// The account that all heaps of an allocator write to. Invariant: held <= the budget at every Commit.
+// The account that all heaps of an allocator write to. Invariant: held <= the budget at every
+// Commit.
 struct HeapLedger {
   DeviceMemory* device = nullptr;
   int64_t budget = 0;
@@ -60,7 +62,7 @@ struct Block {
   // Of a free block only.
   uintptr_t run_begin = 0;  // the known run of committed bytes; empty when both are equal
   uintptr_t run_end = 0;
-  size_t releasable = 0;    // committed granules wholly inside
+  size_t releasable = 0;  // committed granules wholly inside
   FreeLink<Block> size_link;
   FreeLink<Block> run_link;
   FreeLink<Block> releasable_link;
@@ -88,9 +90,9 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Cuts a live block of `size` bytes out of the free ones, or returns nullptr when no free block is
-  // large enough. Some of its granules may have no memory yet: call CommitBlock, or Release to undo.
-  // REQUIRES: size is a positive multiple of 64, alignment a power of two of at least 64.
+  // Cuts a live block of `size` bytes out of the free ones, or returns nullptr when no free block
+  // is large enough. Some of its granules may have no memory yet: call CommitBlock, or Abandon to
+  // undo. REQUIRES: size is a positive multiple of 64, alignment a power of two of at least 64.
   Block* Carve(size_t size, size_t alignment);
 
   // Adds a segment of at least `bytes`, of a size that suits the device; `exact` takes no more than
@@ -103,16 +105,19 @@ class Heap {
   // Bytes that CommitBlock must obtain at least.
   int64_t UncommittedBytes(const Block* block) const;
 
-  // Puts memory behind all of `block`, and behind the rest of the device's preferred unit around it as
-  // far as that is free and the budget allows. REQUIRES: held + UncommittedBytes(block) <= budget.
-  // On error some of it may be committed: Release the block.
+  // Puts memory behind all of `block`, and behind the rest of the device's preferred unit around it
+  // as far as that is free and the budget allows. REQUIRES: held + UncommittedBytes(block) <=
+  // budget. On error some of it may be committed: Abandon the block.
   absl::Status CommitBlock(Block* block);
 
-  // Makes `block` free; merges it with its neighbours.
+  // Makes `block`, all of which is committed, free; merges it with its neighbours.
   void Release(Block* block);
 
-  // Gives committed memory of free blocks back to the device, whole granules or whole segments, until
-  // `wanted` bytes have gone or nothing is left. Returns the bytes given back.
+  // The same for a block from Carve whose memory could not be had.
+  void Abandon(Block* block);
+
+  // Gives committed memory of free blocks back to the device, whole granules or whole segments,
+  // until `wanted` bytes have gone or nothing is left. Returns the bytes given back.
   int64_t GiveBack(int64_t wanted);
 
   size_t largest_free() const { return by_size_.LargestKey(); }
@@ -141,6 +146,7 @@ class Heap {
   Block* SplitOff(Block* from, uintptr_t begin, uintptr_t end);
   void SetReleasableOfParts(Block* block, size_t releasable, bool whole, Block* left, Block* right);
   void MergeNext(Block* block);
+  void MakeFree(Block* block);
   void FindRun(Block* block);
   void CheckBlock(const Block* block) const;
 

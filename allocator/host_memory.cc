@@ -31,7 +31,8 @@ absl::Status CheckGranules(const void* address, Bytes size) {
   const auto bits = reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(size.count());
   if (size > Bytes(0) && bits % kGranule.count() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("range is not a positive number of whole ",
-                                                 FormatBytes(kGranule), " granules: ", size.count()));
+                                                 FormatBytes(kGranule),
+                                                 " granules: ", size.count()));
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ absl::StatusOr<void*> HostMemory::Reserve(Bytes size) {
   // The kernel aligns to its pages only: take one huge page more, then give both ends back.
   if (size > Bytes::Max() - kHugePage) return absl::ResourceExhaustedError("no such address range");
   const size_t padded = static_cast<size_t>((size + kHugePage).count());
-  void* mapped = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped =
+      mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return ErrnoStatus("reserving addresses", size);
   const auto first = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t huge = kHugePage.count();
@@ -74,8 +76,9 @@ absl::Status HostMemory::Decommit(void* address, Bytes size) {
   if (madvise(address, size.count(), MADV_DONTNEED) != 0) {
     return ErrnoStatus("giving memory back", size);
   }
-  // Taking the rights away splits a mapping, which fails when the process has as many mappings as the
-  // kernel allows. The memory is gone all the same, and Commit works on what is still accessible.
+  // Taking the rights away splits a mapping, which fails when the process has as many mappings as
+  // the kernel allows. The memory is gone all the same, and Commit works on what is still
+  // accessible.
   if (mprotect(address, size.count(), PROT_NONE) != 0 && errno != ENOMEM) {
     return ErrnoStatus("closing memory", size);
   }

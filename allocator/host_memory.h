@@ -17,14 +17,14 @@ namespace ebbtide {
 
 class HostMemory : public DeviceMemory {
  public:
-  Bytes granularity() const override;         // 64 KiB
-  Bytes preferred_unit() const override;      // 2 MiB
+  Bytes granularity() const override;     // 64 KiB
+  Bytes preferred_unit() const override;  // 2 MiB
   bool supports_partial_decommit() const override { return true; }
   absl::StatusOr<void*> Reserve(Bytes size) override;
   absl::Status Commit(void* address, Bytes size) override;
   absl::Status Decommit(void* address, Bytes size) override;
   absl::Status Unreserve(void* address, Bytes size) override;
-  Bytes capacity() const override;            // memory and swap of the machine
+  Bytes capacity() const override;  // memory and swap of the machine
   bool is_host_accessible() const override { return true; }
 };
 

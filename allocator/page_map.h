@@ -4,10 +4,10 @@
 // 4 KiB page of the 47-bit address space, present only where something was set. A word of 0 means
 // "nothing known".
 //
-// Thread safety: Get may run at any time, without a lock; Set calls exclude each other by the owner's
-// lock. A Get that follows a Set in the order of the program (or through whatever handed the pointer
-// to the other thread) sees it, and sees what was written before it. Ownership: the tables belong to
-// the map and go with it; the words are not interpreted.
+// Thread safety: Get may run at any time, without a lock; Set calls exclude each other by the
+// owner's lock. A Get that follows a Set in the order of the program (or through whatever handed
+// the pointer to the other thread) sees it, and sees what was written before it. Ownership: the
+// tables belong to the map and go with it; the words are not interpreted.
 
 #ifndef EBBTIDE_ALLOCATOR_PAGE_MAP_H_
 #define EBBTIDE_ALLOCATOR_PAGE_MAP_H_
@@ -49,7 +49,8 @@ class PageMap {
   static constexpr uintptr_t kLeafSize = uintptr_t{1} << (kLeafShift - kPageBits);
 
   std::atomic<Word*>* root_;
-  std::vector<Word*> leaves_;  // those that root_ names, so that the destructor need not look for them
+  std::vector<Word*>
+      leaves_;  // those that root_ names, so that the destructor need not look for them
 };
 
 }  // namespace ebbtide

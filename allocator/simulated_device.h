@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SimulatedDevice is a DeviceMemory without memory: it gives out addresses that nothing lies behind,
-// keeps count of every granule and stops the program when its user breaks a rule of the interface
-// (commits twice, decommits what is not committed, unreserves half a range, leaks). It has a capacity,
-// and it can be told to fail, once or from then on, at the Nth call that may fail: so every error path
-// of an allocator can be walked without a device and without using memory.
+// SimulatedDevice is a DeviceMemory without memory: it gives out addresses that nothing lies
+// behind, keeps count of every granule and stops the program when its user breaks a rule of the
+// interface (commits twice, decommits what is not committed, unreserves half a range, leaks). It
+// has a capacity, and it can be told to fail, once or from then on, at the Nth call that may fail:
+// so every error path of an allocator can be walked without a device and without using memory.
 //
 // Thread-safe: one lock. Deterministic: the same calls give the same addresses. Nothing it returns
 // may be dereferenced.

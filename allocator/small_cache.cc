@@ -12,10 +12,11 @@
 namespace ebbtide {
 namespace {
 
-// Multiples of 64; four steps for each doubling from 512 on, so that at most a fifth is wasted there.
-constexpr uint16_t kClassSizes[SmallCache::kClasses] = {
-    64,  128,  192,  256,  320,  384,  448,  512,  640,  768,
-    896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096};
+// Multiples of 64; four steps for each doubling from 512 on, so that at most a fifth is wasted
+// there.
+constexpr uint16_t kClassSizes[SmallCache::kClasses] = {64,   128,  192,  256,  320,  384,  448,
+                                                        512,  640,  768,  896,  1024, 1280, 1536,
+                                                        1792, 2048, 2560, 3072, 3584, 4096};
 
 constexpr std::array<uint8_t, 65> MakeClassTable() {
   std::array<uint8_t, 65> table{};
@@ -69,10 +70,10 @@ struct SmallCache::Slab {
   uint32_t object_size = 0;
   uint32_t reciprocal = 0;  // ceil(2^16 / (object_size / 64))
   uint32_t capacity = 0;
-  uint32_t free_count = 0;            // set bits of `free`
-  Slab* prev = nullptr;               // in available_
+  uint32_t free_count = 0;  // set bits of `free`
+  Slab* prev = nullptr;     // in available_
   Slab* next = nullptr;
-  uint64_t free[kMapWords] = {};      // objects that are in the slab, not in a magazine
+  uint64_t free[kMapWords] = {};               // objects that are in the slab, not in a magazine
   std::atomic<uint64_t> live[kMapWords] = {};  // objects that the program holds
 
   // Exact for multiples of 64 below 64 KiB: n * ceil(2^16 / d) exceeds n / d * 2^16 by less than
@@ -222,8 +223,7 @@ void SmallCache::AddChunk(int size_class, Block* chunk) {
   }
 }
 
-void SmallCache::ReturnObjects(const uintptr_t* objects, size_t count,
-                               std::vector<Block*>* empty) {
+void SmallCache::ReturnObjects(const uintptr_t* objects, size_t count, std::vector<Block*>* empty) {
   for (size_t i = 0; i < count; ++i) {
     Slab* slab = SlabOf(pages_->Get(objects[i]));
     const uint32_t index = slab->IndexOf(objects[i]);

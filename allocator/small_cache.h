@@ -6,14 +6,16 @@
 // ever contended, and touches neither the heap nor its lock. Magazines are refilled from the slabs
 // and emptied into them in batches.
 //
-//     thread -> shard -> magazine [ptr ptr ptr ...] <-- batches --> slabs of the class <-- chunks --> heap
+//     thread -> shard -> magazine [ptr ptr ptr ...] <-- batches --> slabs of the class <-- chunks
+//     --> heap
 //
-// Each slab has a bit for each object that says whether the program holds it, changed atomically: so a
-// block that is freed twice is found at once, whatever the thread.
+// Each slab has a bit for each object that says whether the program holds it, changed atomically:
+// so a block that is freed twice is found at once, whatever the thread.
 //
-// Thread safety: Pop, Push and the look-ups may run at any time; functions marked "owner's lock" exclude
-// each other by the owner's lock, which is taken before a shard's, never after. Ownership: chunks belong
-// to the heap; the owner gives them (AddChunk) and takes them back when they are empty.
+// Thread safety: Pop, Push and the look-ups may run at any time; functions marked "owner's lock"
+// exclude each other by the owner's lock, which is taken before a shard's, never after. Ownership:
+// chunks belong to the heap; the owner gives them (AddChunk) and takes them back when they are
+// empty.
 
 #ifndef EBBTIDE_ALLOCATOR_SMALL_CACHE_H_
 #define EBBTIDE_ALLOCATOR_SMALL_CACHE_H_
@@ -31,8 +33,8 @@
 
 namespace ebbtide {
 
-// A lock of one byte for sections of a few instructions. Unlike a mutex with a queue of waiters it may
-// be held across fork() and released in the child.
+// A lock of one byte for sections of a few instructions. Unlike a mutex with a queue of waiters it
+// may be held across fork() and released in the child.
 class SpinLock {
  public:
   void lock() {

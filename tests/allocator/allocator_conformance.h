@@ -6,8 +6,8 @@
 //     INSTANTIATE_TEST_SUITE_P(MyDevice, AllocatorTest, testing::Values(MakeMyDevice));
 //     INSTANTIATE_TEST_SUITE_P(MyDevice, AllocatorStressTest, testing::Values(MakeMyDevice));
 //
-// The device must be able to give 256 MiB. This file holds contract, budget and pressure; random loads,
-// threads and fork stand in allocator_stress_conformance.h.
+// The device must be able to give 256 MiB. This file holds contract, budget and pressure; random
+// loads, threads and fork stand in allocator_stress_conformance.h.
 
 #ifndef EBBTIDE_TESTS_ALLOCATOR_ALLOCATOR_CONFORMANCE_H_
 #define EBBTIDE_TESTS_ALLOCATOR_ALLOCATOR_CONFORMANCE_H_
@@ -44,9 +44,7 @@ class AllocatorFixture : public testing::TestWithParam<MakeDevice> {
     EXPECT_TRUE(block.ok()) << block.status().ToString();
     return block.ok() ? *block : nullptr;
   }
-  bool Fails(Bytes size) {
-    return absl::IsResourceExhausted(allocator_->Allocate(size).status());
-  }
+  bool Fails(Bytes size) { return absl::IsResourceExhausted(allocator_->Allocate(size).status()); }
   bool partial() const { return device_->supports_partial_decommit(); }
 
   static void ExpectAddsUp(const AllocatorStats& s) {
@@ -83,8 +81,9 @@ TEST_P(AllocatorTest, BlocksAreAlignedApartAndAsLargeAsTheySay) {
   std::vector<Extent> extents;
   std::vector<void*> blocks;
   int64_t live = 0;
-  for (int64_t size : {1, 63, 64, 65, 500, 512, 513, 1000, 4095, 4096, 4097, 5000, 65535, 65536,
-                       65537, 262143, 262144, 262145, 1000000, 3000000, 20971520}) {
+  for (int64_t size :
+       {1,    63,    64,    65,    500,    512,    513,    1000,    4095,    4096,    4097,
+        5000, 65535, 65536, 65537, 262143, 262144, 262145, 1000000, 3000000, 20971520}) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       void* block = Get(Bytes(size));
       const Bytes usable = allocator_->SizeOf(block);
@@ -147,8 +146,8 @@ TEST_P(AllocatorTest, NeighboursMergeInAnyOrderOfFrees) {
 
 TEST_P(AllocatorTest, ImpossibleSizesFailCleanly) {
   OutOfMemory details;
-  for (Bytes size : {Bytes::Max(), Bytes::Max() - Bytes(1), Bytes(int64_t{1} << 60),
-                     Bytes(int64_t{1} << 46)}) {
+  for (Bytes size :
+       {Bytes::Max(), Bytes::Max() - Bytes(1), Bytes(int64_t{1} << 60), Bytes(int64_t{1} << 46)}) {
     const absl::Status status = allocator_->Allocate(size, &details).status();
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << size << status.ToString();
     EXPECT_EQ(details.asked, size);

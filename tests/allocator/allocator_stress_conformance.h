@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The second half of allocator_conformance.h: long random loads against a model, threads, pressure
-// from several threads, fork. Every load is seeded; the seed is in the name of the failing check.
+// from several threads, fork. Every load is seeded; the seed is in the text of the failing check.
+// Instantiate it beside the first half.
+//
+// Threads: the tests start their own and join them. Ownership: the fixture owns device and
+// allocator.
 
 #ifndef EBBTIDE_TESTS_ALLOCATOR_ALLOCATOR_STRESS_CONFORMANCE_H_
 #define EBBTIDE_TESTS_ALLOCATOR_ALLOCATOR_STRESS_CONFORMANCE_H_

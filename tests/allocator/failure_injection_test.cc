@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One load, run once for each call that the allocator makes to its device, with that call failing:
+// once, and from there on for ever. After each run all bookkeeping must hold, the device must agree
+// with it, and when the device works again everything must be usable and go back.
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "allocator/caching_allocator.h"
+#include "allocator/simulated_device.h"
+#include "gtest/gtest.h"
+
+namespace ebbtide {
+namespace {
+
+using namespace ebbtide::literals;
+
+constexpr Bytes kBudget = 48_MiB;
+
+// Requests of all sorts under a budget that forces memory to be given back; every third block stays
+// for long, and the handler frees some. Returns the failures.
+int RunLoad(CachingAllocator* allocator, std::vector<void*>* live) {
+  int failures = 0;
+  allocator->SetPressureHandler([&](const MemoryPressure&) {
+    if (live->size() < 8) return false;
+    allocator->Free(live->front());
+    live->erase(live->begin());
+    return true;
+  });
+  for (int i = 0; i < 160; ++i) {
+    int64_t size = i % 4 == 0 ? 100 + i * 20 : (1 + i * 7919 % 97) * 60'000;
+    if (i % 10 == 5) size = 11'000'000 + i * 50'000;  // a segment of its own on some devices
+    absl::StatusOr<void*> block = allocator->Allocate(Bytes(size));
+    if (!block.ok()) {
+      EXPECT_TRUE(absl::IsResourceExhausted(block.status())) << block.status().ToString();
+      ++failures;
+      continue;
+    }
+    live->push_back(*block);
+    if (i % 3 != 0) {
+      allocator->Free(live->at(live->size() / 2));
+      live->erase(live->begin() + live->size() / 2);
+    }
+    if (i % 40 == 39) allocator->ReleaseCached(4_MiB);
+  }
+  allocator->SetPressureHandler(nullptr);
+  return failures;
+}
+
+void ExpectConsistent(const CachingAllocator& allocator, const SimulatedDevice& device) {
+  allocator.CheckInvariants();
+  const AllocatorStats stats = allocator.stats();
+  EXPECT_EQ(stats.held, device.committed());
+  EXPECT_EQ(stats.held, stats.live + stats.cached);
+  EXPECT_GE(stats.cached, 0_B);
+  EXPECT_LE(device.peak_committed(), kBudget);
+}
+
+class FailureInjectionTest : public testing::TestWithParam<std::tuple<bool, bool>> {};
+
+TEST_P(FailureInjectionTest, AnyDeviceCallMayFail) {
+  const auto [partial, for_ever] = GetParam();
+  const Bytes granularity = partial ? 64_KiB : 2_MiB;
+  int64_t calls = 1;
+  int runs_with_failures = 0;
+  for (int64_t n = 1; n <= calls; ++n) {
+    SCOPED_TRACE(n);
+    SimulatedDevice device({.granularity = granularity, .partial_decommit = partial});
+    CachingAllocator allocator(&device, {.budget = kBudget});
+    std::vector<void*> live;
+    device.FailAt(n, for_ever);
+    if (RunLoad(&allocator, &live) > 0) ++runs_with_failures;
+    calls = std::max(calls, device.calls());
+    ExpectConsistent(allocator, device);
+    device.FailAt(0);
+    for (void* block : live) allocator.Free(block);
+    ExpectConsistent(allocator, device);
+    absl::StatusOr<void*> all = allocator.Allocate(kBudget);
+    ASSERT_TRUE(all.ok()) << all.status().ToString();
+    allocator.Free(*all);
+    allocator.ReleaseCached(Bytes::Max());
+    EXPECT_EQ(device.committed(), 0_B);
+    EXPECT_EQ(allocator.stats().reserved, 0_B);
+  }
+  EXPECT_GT(calls, 10);
+  EXPECT_TRUE(runs_with_failures > 0 || !for_ever);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, FailureInjectionTest,
+                         testing::Combine(testing::Bool(), testing::Bool()));
+
+}  // namespace
+}  // namespace ebbtide
