@@ -16,8 +16,8 @@ namespace {
 
 enum class Module { kTorch, kRuntime, kInterpreter, kKernel, kForeign };
 
-// The loaded file that holds `address`, or null. Lock free, unlike dladdr, so it may run under the
-// loader's lock.
+// The loaded file that holds `address`, or null. Lock free, unlike dladdr, so it may run under
+// the loader's lock.
 const link_map* ModuleOf(void* address) {
   dl_find_object found;
   if (_dl_find_object(address, &found) != 0) return nullptr;

@@ -7,8 +7,8 @@
 //
 // Installing it replaces torch's allocator for new storages; storages made before keep theirs and
 // are not managed. Threads: any. Ownership: the allocator lives as long as the process, as torch
-// keeps pointers to it in every storage. To put another source of memory behind it, install another
-// CpuMemory.
+// keeps pointers to it in every storage. To put another source of memory behind it, install
+// another CpuMemory.
 #ifndef EBBTIDE_PYTORCH_CPU_ALLOCATOR_H_
 #define EBBTIDE_PYTORCH_CPU_ALLOCATOR_H_
 
@@ -24,9 +24,9 @@ struct CpuMemory {
   // Returns at least `bytes` bytes (header included) aligned to 64. Throws a c10::Error
   // (c10::OutOfMemoryError) where there are none; never returns null.
   void* (*allocate)(size_t bytes);
-  // The block that starts with `header` is no longer used by torch. `header->record` is still what
-  // was stored there. Must not throw. The magic has been changed already, so that a second release
-  // is noticed.
+  // The block that starts with `header` is no longer used by torch. `header->record` is still
+  // what was stored there. Must not throw. The magic has been changed already, so that a second
+  // release is noticed.
   void (*release)(BlockHeader* header);
 };
 

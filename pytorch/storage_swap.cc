@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pytorch/storage_swap.h"
 
+#include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -121,11 +122,20 @@ void HandleMutableAccess(c10::StorageImpl& storage) {
                         fresh && caller == Caller::kTorch ? AccessKind::kFill : KindOf(caller));
 }
 
-void PrepareForLazyClone(c10::StorageImpl& storage) {
+void BeforeLazyClone(void* storage_impl) {
+  auto& storage = *static_cast<c10::StorageImpl*>(storage_impl);
   if (RecordOfEvicted(storage) != nullptr) {
     Touch(storage, BelongsToOperator() ? AccessKind::kInOperator : AccessKind::kEscape);
   }
   Disarm(storage);
+}
+
+void BeforeScalarRead(const void* tensor) {
+  // An at::Tensor is one pointer.
+  const auto* impl = *static_cast<c10::TensorImpl* const*>(tensor);
+  if (impl == nullptr || !impl->has_storage()) return;
+  c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
+  if (RecordOfEvicted(storage) != nullptr) Touch(storage, AccessKind::kKernelCall);
 }
 
 }  // namespace internal

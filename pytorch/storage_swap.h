@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything that touches the insides of a c10::StorageImpl: taking its memory away while it stays
-// alive, giving it back, and noticing that somebody asks for its mutable pointer. It is the only
-// code of the adapter that differs between torch versions; this header is the same for all of them.
+// Everything that touches the insides of a c10::StorageImpl: taking its memory away while it
+// stays alive, giving it back, and noticing that somebody asks for its mutable pointer. It is the
+// only code of the adapter that differs between torch versions; this header is the same for all
+// of them.
 //
 //   * A storage is ours if its memory came from our allocator (cpu_allocator.h): its data pointer
-//   then has our deleter
-//     and equals its own context, and a BlockHeader stands before it.
+//     then has our deleter and equals its own context, and a BlockHeader stands before it.
 //   * An evicted storage keeps its size and device. Its data pointer is null, with the caller's
-//   record as context and
-//     a deleter of ours, so that nothing has to be looked up and the storage's death is noticed.
+//     record as context and a deleter of ours, so that nothing has to be looked up and the
+//     storage's death is noticed.
 //   * A mutable access (mutable_data_ptr(), data_ptr<T>(), and so Tensor.data_ptr(), numpy(),
-//   DLPack, the code of C++
-//     extensions and of compiled kernels) to an evicted storage calls `on_touch` before the pointer
-//     is handed out; to a resident storage that is armed, outside of any operator, `on_escape`.
-//     Inside an operator an armed storage only loses its arming: the kernel's own accesses are
-//     known from the operator's arguments.
+//     DLPack, the code of C++ extensions and of compiled kernels) to an evicted storage calls
+//     `on_touch` before the pointer is handed out; to a resident storage that is armed, outside
+//     of any operator, `on_escape`. Inside an operator an armed storage only loses its arming:
+//     the kernel's own accesses are known from the operator's arguments.
 //   * A const access (const_data_ptr()) is not noticed by torch. On an evicted storage it sees
-//   null. Python's const
-//     readers are covered by python_hooks.h; operators by bringing back their arguments first.
+//     null. Python's const readers are covered by python_hooks.h; operators by bringing back
+//     their arguments first.
 //
-// How: torch 2.13 and later call a materializer that can be set on each storage. Earlier ones have
-// a copy-on-write check at the same place, whose two functions the preload shim replaces
+// How: torch 2.13 and later call a materializer that can be set on each storage. Earlier ones
+// have a copy-on-write check at the same place, whose two functions the preload shim replaces
 // (CowHandlers below); they ask us first and call torch's own for every storage that is not ours.
 // Storages that torch itself made copy-on-write are never ours.
 //
@@ -46,26 +45,25 @@ namespace ebbtide {
 // What a mutable pointer is wanted for, and so how long the memory must stay where it is.
 enum class AccessKind {
   // Inside an operator, but the storage was evicted: it is not among the operator's arguments
-  // (memory that an operator
-  // reaches through an object). Keep it at least until the operator ends.
+  // (memory that an operator reaches through an object). Keep it at least until the operator
+  // ends.
   kInOperator,
   // torch's own bindings fill an uninitialised block that no operator has used
-  // (torch.tensor([...])). Not an escape:
-  // keep the block until an operator uses it. Its content is then a source, which no call can
-  // rebuild.
+  // (torch.tensor([...])). Not an escape: keep the block until an operator uses it. Its content
+  // is then a source, which no call can rebuild.
   kFill,
   // A kernel made by torch.compile takes the pointers of its arguments and runs at once. Keep it
-  // until the next operator
-  // on this thread.
+  // until the next operator on this thread.
   kKernelCall,
-  // The pointer has left our sight: keep the memory where it is for the rest of the storage's life.
+  // The pointer has left our sight: keep the memory where it is for the rest of the storage's
+  // life.
   kEscape,
 };
 
 struct SwapCallbacks {
   // The storage was evicted when it was accessed. Must have called GiveMemory when it returns
-  // (another thread may have done it in between: look at RecordOfEvicted under the lock), or throw.
-  // `kind` is never kFill.
+  // (another thread may have done it in between: look at RecordOfEvicted under the lock), or
+  // throw. `kind` is never kFill.
   void (*on_touch)(c10::StorageImpl& storage, AccessKind kind);
   // The armed, resident storage was accessed outside of any operator. It is no longer armed
   // afterwards. `kind` is never kInOperator. Must not arm the storage.
@@ -84,8 +82,8 @@ BlockHeader* HeaderOf(const c10::StorageImpl& storage);
 // The record that TakeMemory was given, if the storage is evicted now; else null. O(1).
 void* RecordOfEvicted(const c10::StorageImpl& storage);
 
-// Evicts: the caller now owns the returned payload (release it with ReleaseCpuBlock). `record` must
-// not be null. Aborts unless HeaderOf(storage) is non-null.
+// Evicts: the caller now owns the returned payload (release it with ReleaseCpuBlock). `record`
+// must not be null. Aborts unless HeaderOf(storage) is non-null.
 void* TakeMemory(c10::StorageImpl& storage, void* record);
 
 // Brings back: the storage owns `payload` (a payload of ours, at least nbytes() long) and is not
@@ -100,7 +98,8 @@ void Disarm(c10::StorageImpl& storage);
 bool IsArmed(const c10::StorageImpl& storage);
 
 // An operator used the block: what writes to it from now on without one is no longer a mere fill.
-// To be called for every argument of an operator, and for every result of one that initialises it.
+// To be called for every argument of an operator, and for every result of one that initialises
+// it.
 inline void MarkUsed(BlockHeader& header) {
   if (header.flags.load(std::memory_order_relaxed) & kBlockFresh) {
     header.flags.fetch_and(~static_cast<uint32_t>(kBlockFresh), std::memory_order_relaxed);
@@ -122,23 +121,25 @@ class OperatorScope {
 };
 inline bool InOperator() { return internal::operator_depth > 0; }
 
-// Tells whether the calling thread computes a part of an operator of another thread, which is then
-// what its accesses belong to. By default no thread does.
+// Tells whether the calling thread computes a part of an operator of another thread, which is
+// then what its accesses belong to. By default no thread does.
 void SetComputeWorkerTest(int (*on_compute_worker)());
 
-// For the preload shim (EbbtideBackendHooks in shim/shim_api.h), which see. All null for torch 2.13
-// and later, but for the last.
+// For the preload shim: the members of EbbtideBackendHooks (shim/shim_api.h) of the same names.
+// The first two are null for torch 2.13 and later. A scalar read of an evicted storage calls
+// `on_touch` with kKernelCall.
 struct CowHandlers {
   int (*is_cow)(const void* data_ptr);
   int (*materialize)(void* storage_impl);
   void (*before_lazy_clone)(void* storage_impl);
+  void (*before_scalar_read)(const void* tensor);
 };
 CowHandlers GetCowHandlers();
 
 // Evicts, touches and arms a storage made for the purpose and reports what does not work: a torch
-// whose inside differs from the one this was built for, or a process without the preload shim where
-// one is needed. Call it after InstallCpuAllocator, and after the shim has the CowHandlers; it sets
-// callbacks of its own and removes them.
+// whose inside differs from the one this was built for, or a process without the preload shim
+// where one is needed. Call it after InstallCpuAllocator, and after the shim has the CowHandlers;
+// it sets callbacks of its own and removes them.
 absl::Status CheckStorageSwap();
 
 }  // namespace ebbtide

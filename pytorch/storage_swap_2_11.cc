@@ -60,9 +60,8 @@ bool HasTripwire(const c10::StorageImpl& storage) {
 }  // namespace internal
 
 CowHandlers GetCowHandlers() {
-  return {&internal::IsCow, &internal::MaterializeCow, [](void* storage) {
-            internal::PrepareForLazyClone(*static_cast<c10::StorageImpl*>(storage));
-          }};
+  return {&internal::IsCow, &internal::MaterializeCow, &internal::BeforeLazyClone,
+          &internal::BeforeScalarRead};
 }
 
 }  // namespace ebbtide

@@ -30,9 +30,7 @@ bool HasTripwire(const c10::StorageImpl& storage) { return storage.has_materiali
 }  // namespace internal
 
 CowHandlers GetCowHandlers() {
-  return {nullptr, nullptr, [](void* storage) {
-            internal::PrepareForLazyClone(*static_cast<c10::StorageImpl*>(storage));
-          }};
+  return {nullptr, nullptr, &internal::BeforeLazyClone, &internal::BeforeScalarRead};
 }
 
 }  // namespace ebbtide

@@ -26,8 +26,9 @@ bool HasTripwire(const c10::StorageImpl& storage);
 // What a tripwire does. The version's part clears it afterwards; if this throws it stays set.
 void HandleMutableAccess(c10::StorageImpl& storage);
 
-// Makes the storage resident and disarmed, whatever it is, before torch shares it copy-on-write.
-void PrepareForLazyClone(c10::StorageImpl& storage);
+// The handlers of CowHandlers that all versions have.
+void BeforeLazyClone(void* storage_impl);
+void BeforeScalarRead(const void* tensor);
 
 }  // namespace ebbtide::internal
 

@@ -17,7 +17,8 @@ static char torch_folder[EBBTIDE_PATH_BYTES];
 static char torch_version[64];
 static char failure[EBBTIDE_LINE_BYTES];
 
-// Two copies, so that readers never see half of one; publish is rare and from one thread at a time.
+// Two copies, so that readers never see half of one; publish is rare and from one thread at a
+// time.
 static EbbtideBackendHooks hook_copies[2];
 static _Atomic(EbbtideBackendHooks*) current_hooks = &hook_copies[0];
 
@@ -34,8 +35,8 @@ void ebbtide_publish(const EbbtideBackendHooks* hooks) {
 }
 
 // Says why the program runs unmanaged, in one write so that the lines of several processes do not
-// mix. Under EBBTIDE_STRICT=1 ends the process instead: at once, as torch is half imported and has
-// nothing to tidy up.
+// mix. Under EBBTIDE_STRICT=1 ends the process instead: at once, as torch is half imported and
+// has nothing to tidy up.
 static __attribute__((format(printf, 1, 2))) void Unmanaged(const char* format, ...) {
   const char* strict_setting = getenv("EBBTIDE_STRICT");
   const int strict = strict_setting != NULL && strcmp(strict_setting, "1") == 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sees torch being loaded. Python loads torch by opening ".../torch/_C.<abi>.so"; a C++ program has
-// it among its own libraries when it starts.
+// Sees torch being loaded. Python loads torch by opening ".../torch/_C.<abi>.so"; a C++ program
+// has it among its own libraries when it starts.
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -44,9 +44,9 @@ static __attribute__((noinline)) void* OpenTorch(DlopenFunction real, const char
   return handle;
 }
 
-// glibc finds the caller's RUNPATH by the return address of dlopen. All calls but one therefore go
-// on by a jump, which leaves the stack as the caller made it. (`disable_tail_calls` must not be set
-// for this file; a test looks.)
+// glibc finds the caller's RUNPATH by the return address of dlopen. All calls but one therefore
+// go on by a jump, which leaves the stack as the caller made it. (`disable_tail_calls` must not
+// be set for this file; a test looks.)
 EBBTIDE_EXPORT void* dlopen(const char* path, int flags) {
   const DlopenFunction real = RealDlopen();
   if (path != NULL && IsTorchExtension(path)) return OpenTorch(real, path, flags);

@@ -4,16 +4,16 @@
 // without dependencies and lies in every process of a job; a backend
 // (libebbtide_torch_<major>_<minor>.so) is C++ built against one minor version of torch and is
 // loaded by the shim right after torch has been. This header is all they share, so it is C, it
-// names no torch type, and every struct starts with its own size: a member may be added at the end,
-// none may change.
+// names no torch type, and every struct starts with its own size: a member may be added at the
+// end, none may change.
 //
 // Order of events: the shim sees torch, loads the backend, calls `ebbtide_backend_start` once on
 // the thread that loaded torch (when that is Python's import, with the interpreter's lock held).
 // The backend answers through `publish` with the functions that the shim calls from then on. Both
 // objects stay loaded until the process ends.
 //
-// Threads: every function here may be called from any thread once `publish` has returned. The shim
-// holds no lock while it calls the backend.
+// Threads: every function here may be called from any thread once `publish` has returned. The
+// shim holds no lock while it calls the backend.
 //
 // To replace the backend, export `ebbtide_backend_start` from a library of the name above beside
 // the shim.
@@ -29,8 +29,8 @@ extern "C" {
 // Raised when a struct below changes in a way that its size does not tell.
 #define EBBTIDE_SHIM_ABI 1
 
-// What a backend gives the shim. Null members are allowed and mean that the shim does what it would
-// do without one.
+// What a backend gives the shim. Null members are allowed and mean that the shim does what it
+// would do without one.
 typedef struct EbbtideBackendHooks {
   uint32_t size;  // sizeof(EbbtideBackendHooks) of the backend's build, in bytes.
 
@@ -47,9 +47,13 @@ typedef struct EbbtideBackendHooks {
   // handed out. 1: done, 0: not ours, torch does it. May throw a C++ exception through the shim.
   int (*materialize)(void* storage_impl);
 
-  // A c10::StorageImpl is about to be shared copy-on-write; its memory has to be there and plainly
-  // its own. May throw.
+  // A c10::StorageImpl is about to be shared copy-on-write; its memory has to be there and
+  // plainly its own. May throw.
   void (*before_lazy_clone)(void* storage_impl);
+
+  // The one element of a CPU tensor (an at::Tensor) is about to be read. torch.tensor() and its
+  // kin do this with the backend's dispatch key switched off, so no fallback sees it. May throw.
+  void (*before_scalar_read)(const void* tensor);
 } EbbtideBackendHooks;
 
 // What the shim gives a backend. It lives, unchanged, as long as the process.

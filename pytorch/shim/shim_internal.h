@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Between the files of the preload shim; see shim_api.h for what it is. All of it must work in any
-// process at any time: before its own constructor has run, in a child after fork, in programs that
-// never load torch. No lock is ever held and nothing is allocated but the one small struct that
-// starts a thread.
+// Between the files of the preload shim; see shim_api.h for what it is. All of it must work in
+// any process at any time: before its own constructor has run, in a child after fork, in programs
+// that never load torch. No lock is ever held and nothing is allocated but the one small struct
+// that starts a thread.
 #ifndef EBBTIDE_PYTORCH_SHIM_SHIM_INTERNAL_H_
 #define EBBTIDE_PYTORCH_SHIM_SHIM_INTERNAL_H_
 
@@ -24,8 +24,8 @@
 const EbbtideBackendHooks* ebbtide_hooks(void);
 void ebbtide_publish(const EbbtideBackendHooks* hooks);
 
-// backend_loader.c. `torch_library` is the path of a library that lies in torch's folder (`levels`
-// folders below it). Only the first call does something.
+// backend_loader.c. `torch_library` is the path of a library that lies in torch's folder
+// (`levels` folders below it). Only the first call does something.
 void ebbtide_torch_seen(const char* torch_library, int levels, int in_python);
 
 // threads.c.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Arms the threads that the program starts: torch's dispatch keys are per thread and start out
-// empty. The function that a thread is started with is wrapped, so that the backend's hook runs on
-// the new thread before it.
+// empty. The function that a thread is started with is wrapped, so that the backend's hook runs
+// on the new thread before it.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -58,9 +58,9 @@ uint32_t ebbtide_unarmed_threads(void) { return atomic_load(&threads_before_back
 
 int ebbtide_on_compute_worker(void) { return on_compute_worker; }
 
-// Does the function belong to a library whose threads only ever compute parts of an operator? They
-// are many, they are started on the first parallel loop, and they dispatch nothing. The look-up
-// takes no lock, as its caller may hold any.
+// Does the function belong to a library whose threads only ever compute parts of an operator?
+// They are many, they are started on the first parallel loop, and they dispatch nothing. The
+// look-up takes no lock, as its caller may hold any.
 static int IsComputeWorker(void* (*function)(void*)) {
   static const char* const kLibraries[] = {"libgomp",           "libiomp", "libomp", "libopenblas",
                                            "libscipy_openblas", "libblis", "libmkl"};
