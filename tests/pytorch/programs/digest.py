@@ -91,7 +91,8 @@ class Report:
             with open(path, "w", encoding="utf-8") as out:
                 out.write(text + "\n")
         else:
-            print(text if len(text) < 2000 else json.dumps({"digest": data["digest"], **self.facts}))
+            del data["records"]
+            print(text if len(text) < 2000 else json.dumps(data))
 
 
 def tensors_in(value):

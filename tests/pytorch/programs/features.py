@@ -4,6 +4,7 @@
 Each takes a `Job`, trains, and leaves its results in the job's report.
 """
 
+import functools
 import io
 
 import torch
@@ -157,11 +158,12 @@ def dropout(job):
 
     def loss(index):
         inputs, target = job.batch(index)
-        output = job.model(*inputs)
+        output = job.network.scores(job.model(*inputs))
         for mask in masks:
             output = mask(output * 1.0)
         noise = torch.randn_like(output) * torch.rand(output.shape).bernoulli_(0.5)
-        return job.network.loss(F.dropout1d(output + 0.01 * noise, 0.1), target)
+        rows = F.dropout1d((output + 0.01 * noise).flatten(0, -2), 0.1)
+        return F.cross_entropy(rows, target.flatten())
     job.train(sgd_optimizer(job), loss)
 
 
@@ -256,8 +258,9 @@ def custom_function(job):
 
     def loss(index):
         inputs, target = job.batch(index)
-        output = ScaledTanh.apply(job.model(*inputs), scale)
-        return job.network.loss(AddInPlace.apply(output * 2, 0.25), target)
+        output = ScaledTanh.apply(job.network.scores(job.model(*inputs)), scale)
+        rows = AddInPlace.apply(output * 2, 0.25).flatten(0, -2)
+        return F.cross_entropy(rows, target.flatten())
     job.train(sgd_optimizer(job), loss)
     job.report.add("gradient of the scale", scale.grad)
 
@@ -298,7 +301,8 @@ def checkpointing(job):
         inner = module.forward
 
         def forward(*args, **kwargs):
-            return checkpoint(inner, *args, use_reentrant=reentrant, **kwargs)
+            return checkpoint(functools.partial(inner, **kwargs), *args,
+                              use_reentrant=reentrant)
         return forward
 
     blocks = ("Bottleneck", "_DenseBlock", "InvertedResidual", "EncoderBlock", "DoubleConv",
@@ -387,8 +391,7 @@ def inference_mode(job):
     job.model.eval()
     with torch.inference_mode():
         inputs, _ = job.batch(95)
-        output = job.model(*inputs)
-        job.report.add("inference", output if torch.is_tensor(output) else output.logits)
+        job.report.add("inference", job.network.scores(job.model(*inputs)))
 
 
 def channels_last(job):

@@ -24,8 +24,12 @@ class Network:
     def batch(self, index, varied=False):
         raise NotImplementedError
 
+    def scores(self, output):
+        """The tensor of scores (classes last) in what the model returned."""
+        return output
+
     def loss(self, output, target):
-        return F.cross_entropy(output.flatten(0, -2), target.flatten())
+        return F.cross_entropy(self.scores(output).flatten(0, -2), target.flatten())
 
     def generator(self, index):
         return torch.Generator().manual_seed(1000 + index)
@@ -197,8 +201,8 @@ class Gpt2(TokenNetwork):
             use_cache=False, bos_token_id=0, eos_token_id=0)
         return GPT2LMHeadModel(config)
 
-    def loss(self, output, target):
-        return super().loss(output.logits, target)
+    def scores(self, output):
+        return output.logits
 
 
 NETWORKS = {

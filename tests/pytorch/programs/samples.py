@@ -232,14 +232,15 @@ def module_samples(recorder, info, group, dtype, train):
     items = info.module_inputs_func(
         info, device="cpu", dtype=dtype, requires_grad=True, training=train)
     for index, item in enumerate(items):
-        if item.forward_input is None:
+        name = f"{group} {dtype} train={train} {index}"
+        if item.forward_input is None or (index >= 40 and not recorder.chosen(name)):
             continue
 
         def values():
             made = item.constructor_input
             module = info.module_cls(*made.args, **made.kwargs).to(dtype)
             return module_values(module, item, train)
-        recorder.run(group, f"{group} {dtype} train={train} {index}", values)
+        recorder.run(group, name, values)
 
 
 def optimizer_values(info, item):
