@@ -8,9 +8,9 @@
 // their start with `InitBlock` and hands out the payload behind it, which is therefore aligned to
 // 64 as well.
 //
-// Threads: `record` and `flags` are atomic; the rest is written once, before torch sees the block.
-// Ownership: the block belongs to whoever holds the torch DataPtr; a header does not own what
-// `record` points to.
+// Threads: `record` and `flags` are atomic; the rest is written once, before torch sees the
+// block. Ownership: the block belongs to whoever holds the torch DataPtr; a header does not own
+// what `record` points to.
 #ifndef EBBTIDE_PYTORCH_BLOCK_HEADER_H_
 #define EBBTIDE_PYTORCH_BLOCK_HEADER_H_
 
@@ -26,9 +26,11 @@ enum BlockFlags : uint32_t {
   // No operator has used the block since it was made uninitialised: what writes to it now only
   // fills it.
   kBlockFresh = 1u << 0,
-  // A mutable access to the block is reported (torch up to 2.12 finds the tripwire here, later ones
-  // in the storage).
+  // A mutable access to the block is reported (torch up to 2.12 finds the tripwire here, later
+  // ones in the storage).
   kBlockArmed = 1u << 1,
+  // The block's address has left our sight: it may be written at any time without an operator.
+  kBlockEscaped = 1u << 2,
 };
 
 struct alignas(64) BlockHeader {

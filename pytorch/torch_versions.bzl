@@ -23,11 +23,11 @@ TORCH_COPTS = [
 ]
 
 def torch_cc_library(name, torch, torch_deps = [], deps = [], copts = [], tags = [], **kwargs):
-    """A cc_library for one torch version; `torch_deps` are names of others, without the version."""
+    """A cc_library for one torch version; `torch_deps` are labels of others, without the version."""
     cc_library(
         name = "{}_{}".format(name, torch),
         copts = TORCH_COPTS + copts,
         tags = tags + ([] if HAS_TORCH[torch] else ["manual"]),
-        deps = deps + [":{}_{}".format(dep, torch) for dep in torch_deps] + ["@torch_{}//:torch".format(torch)],
+        deps = deps + ["{}{}_{}".format("" if ":" in dep else ":", dep, torch) for dep in torch_deps] + ["@torch_{}//:torch".format(torch)],
         **kwargs
     )

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Storages that are accessed without an operator, and what keeps them in memory meanwhile: a function
+// of Python's that reads them, a kernel of torch.compile that took their pointers, an operator that
+// reaches them through an object. Addresses that leave our sight for good are escapes.
+//
+// Threads: holds belong to the thread that took them. Errors are thrown into the access, as the
+// hook's are.
+
+#ifndef EBBTIDE_PYTORCH_BACKEND_HELD_STORAGES_H_
+#define EBBTIDE_PYTORCH_BACKEND_HELD_STORAGES_H_
+
+#include "pytorch/python_hooks.h"
+#include "pytorch/storage_swap.h"
+
+namespace ebbtide {
+
+// What storage_swap.h and python_hooks.h call. REQUIRES: Manager::Get()->manages().
+SwapCallbacks MakeSwapCallbacks();
+// `ready` is the caller's to fill in.
+PythonHookCallbacks MakePythonHookCallbacks();
+
+// An operator starts: what a compiled kernel took on this thread is done with.
+void ReleaseKernelHolds();
+// An operator has ended: so is what it reached through objects.
+void ReleaseOperatorHolds();
+
+}  // namespace ebbtide
+
+#endif  // EBBTIDE_PYTORCH_BACKEND_HELD_STORAGES_H_
