@@ -8,7 +8,8 @@ from programs import catalog
 
 PAIRS = catalog.pairs(harness.TEST_ALL)
 BUDGETED = [(feature, network) for feature, network in PAIRS if feature in catalog.BUDGETED]
-RANDOM_STRESS = ("evict-random:1:0.5", "evict-random:2:0.05")
+RANDOM_STRESS = ("evict-random:1:0.5", "evict-random:2:0.05") if harness.TEST_ALL else (
+    "evict-random:1:0.3",)
 
 
 def train_args(network, feature, large=False):
