@@ -130,12 +130,23 @@ void BeforeLazyClone(void* storage_impl) {
   Disarm(storage);
 }
 
-void BeforeScalarRead(const void* tensor) {
+void BeforeTensorAccess(const void* tensor, int is_mutable) {
   // An at::Tensor is one pointer.
   const auto* impl = *static_cast<c10::TensorImpl* const*>(tensor);
   if (impl == nullptr || !impl->has_storage()) return;
   c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
-  if (RecordOfEvicted(storage) != nullptr) Touch(storage, AccessKind::kKernelCall);
+  const bool evicted = RecordOfEvicted(storage) != nullptr;
+  // A mutable access to a resident storage springs the tripwire by itself.
+  if (!evicted && (is_mutable != 0 || BelongsToOperator() || !IsArmed(storage))) return;
+  if (BelongsToOperator()) return Touch(storage, AccessKind::kInOperator);
+  const Caller caller = ClassifyCaller();
+  // torch itself keeps no const pointer beyond the call that asks for it.
+  const bool passing = is_mutable == 0 && caller == Caller::kTorch;
+  const AccessKind kind = passing ? AccessKind::kKernelCall : KindOf(caller);
+  if (evicted) return Touch(storage, kind);
+  if (passing) return;
+  Disarm(storage);
+  if (BlockHeader* header = HeaderOf(storage)) g_callbacks.on_escape(storage, *header, kind);
 }
 
 }  // namespace internal

@@ -15,9 +15,11 @@
 //     `on_touch` before the pointer is handed out; to a resident storage that is armed, outside
 //     of any operator, `on_escape`. Inside an operator an armed storage only loses its arming:
 //     the kernel's own accesses are known from the operator's arguments.
-//   * A const access (const_data_ptr()) is not noticed by torch. On an evicted storage it sees
-//     null. Python's const readers are covered by python_hooks.h; operators by bringing back
-//     their arguments first.
+//   * A const access: torch tells nobody. Typed ones (const_data_ptr<T>()) are met in the shim: an
+//     evicted storage is brought back by `on_touch`; one that is armed and resident calls
+//     `on_escape` if the caller is not torch itself. Untyped ones see null on an evicted storage.
+//     Python's const readers are covered by python_hooks.h; operators by bringing back their
+//     arguments first.
 //
 // How: torch 2.13 and later call a materializer that can be set on each storage. Earlier ones
 // have a copy-on-write check at the same place, whose two functions the preload shim replaces
@@ -126,13 +128,12 @@ inline bool InOperator() { return internal::operator_depth > 0; }
 void SetComputeWorkerTest(int (*on_compute_worker)());
 
 // For the preload shim: the members of EbbtideBackendHooks (shim/shim_api.h) of the same names.
-// The first two are null for torch 2.13 and later. A scalar read of an evicted storage calls
-// `on_touch` with kKernelCall.
+// The first two are null for torch 2.13 and later.
 struct CowHandlers {
   int (*is_cow)(const void* data_ptr);
   int (*materialize)(void* storage_impl);
   void (*before_lazy_clone)(void* storage_impl);
-  void (*before_scalar_read)(const void* tensor);
+  void (*before_tensor_access)(const void* tensor, int is_mutable);
 };
 CowHandlers GetCowHandlers();
 

@@ -61,7 +61,7 @@ bool HasTripwire(const c10::StorageImpl& storage) {
 
 CowHandlers GetCowHandlers() {
   return {&internal::IsCow, &internal::MaterializeCow, &internal::BeforeLazyClone,
-          &internal::BeforeScalarRead};
+          &internal::BeforeTensorAccess};
 }
 
 }  // namespace ebbtide

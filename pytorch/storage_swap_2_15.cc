@@ -30,7 +30,7 @@ bool HasTripwire(const c10::StorageImpl& storage) { return storage.has_materiali
 }  // namespace internal
 
 CowHandlers GetCowHandlers() {
-  return {nullptr, nullptr, &internal::BeforeLazyClone, &internal::BeforeScalarRead};
+  return {nullptr, nullptr, &internal::BeforeLazyClone, &internal::BeforeTensorAccess};
 }
 
 }  // namespace ebbtide

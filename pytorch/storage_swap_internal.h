@@ -28,7 +28,7 @@ void HandleMutableAccess(c10::StorageImpl& storage);
 
 // The handlers of CowHandlers that all versions have.
 void BeforeLazyClone(void* storage_impl);
-void BeforeScalarRead(const void* tensor);
+void BeforeTensorAccess(const void* tensor, int is_mutable);
 
 }  // namespace ebbtide::internal
 

@@ -51,9 +51,10 @@ typedef struct EbbtideBackendHooks {
   // plainly its own. May throw.
   void (*before_lazy_clone)(void* storage_impl);
 
-  // The one element of a CPU tensor (an at::Tensor) is about to be read. torch.tensor() and its
-  // kin do this with the backend's dispatch key switched off, so no fallback sees it. May throw.
-  void (*before_scalar_read)(const void* tensor);
+  // C++ code outside or inside of torch asks an at::Tensor for its typed data pointer. torch looks
+  // whether there is memory before it would ask to materialize it, and does not ask at all when the
+  // pointer is const (`is_mutable` 0). May throw.
+  void (*before_tensor_access)(const void* tensor, int is_mutable);
 } EbbtideBackendHooks;
 
 // What the shim gives a backend. It lives, unchanged, as long as the process.
