@@ -2,7 +2,8 @@
 """Runs inside the program's interpreter while torch is being imported; see python_hooks.h.
 
 The names INSTALL, EXIT, BEGIN_SAVE and END_SAVE are there when this starts: addresses of C
-functions. Nothing stays visible to the program but a changed C function inside a few of torch's own objects.
+functions. Nothing stays visible to the program but a changed C function inside a few of torch's own
+objects.
 """
 
 import atexit

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that exist once for each minor version of torch.
 
-`torch_cc_library(name = "x", torch = "2_15", ...)` makes `:x_2_15`. Where that torch is not installed, the target is
-absent from `//...`: it is tagged manual, and building it by name fails at the first torch header.
+`torch_cc_library(name = "x", torch = "2_15", ...)` makes `:x_2_15`. Where that torch is not
+installed, the target is absent from `//...`: it is tagged manual, and building it by name fails at
+the first torch header.
 """
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
@@ -16,18 +17,20 @@ HAS_TORCH = {
     "2_15": HAS_TORCH_2_15,
 }
 
-# torch's headers change the layout of some of its structs without NDEBUG, which its own binaries are built with.
+# torch's headers change the layout of some of its structs without NDEBUG, which its own binaries
+# are built with.
 TORCH_COPTS = [
     "-DNDEBUG",
     "-fPIC",
 ]
 
 def torch_cc_library(name, torch, torch_deps = [], deps = [], copts = [], tags = [], **kwargs):
-    """A cc_library for one torch version; `torch_deps` are labels of others, without the version."""
+    """A cc_library for one torch version; `torch_deps` are others' labels without the version."""
+    versioned = ["{}{}_{}".format("" if ":" in dep else ":", dep, torch) for dep in torch_deps]
     cc_library(
         name = "{}_{}".format(name, torch),
         copts = TORCH_COPTS + copts,
         tags = tags + ([] if HAS_TORCH[torch] else ["manual"]),
-        deps = deps + ["{}{}_{}".format("" if ":" in dep else ":", dep, torch) for dep in torch_deps] + ["@torch_{}//:torch".format(torch)],
+        deps = deps + versioned + ["@torch_{}//:torch".format(torch)],
         **kwargs
     )
