@@ -120,7 +120,7 @@ absl::StatusOr<void*> Runtime::CopyOf(const Value& value) {
 
 // A write ends a value. A value with a call can be made again, and a source that nobody reads is not
 // missed; what remains are sources that recorded calls read. Small ones are copied. For the others,
-// evicted values that depend on them are rebuilt now, or the source is copied if that is less.
+// evicted values that depend on them are rebuilt now, or the source is copied where they do not fit.
 absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   std::vector<Argument*> written;
   for (Argument& argument : arguments) {
@@ -193,7 +193,11 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
     Bytes evicted_bytes(0);
     for (Value* value : evicted) evicted_bytes += value->bytes;
     absl::Status status;
-    if (evicted_bytes <= source_bytes) {
+    // Rebuilt, the dependents become sources; copied, the sources stay for as long as they do. The
+    // program will most likely read the dependents soon (an optimizer that writes one parameter is
+    // about to read every gradient), so they are rebuilt if that leaves room for the largest call.
+    const Bytes afterwards = graph_.source_bytes() + evicted_bytes + largest_pinned_;
+    if (evicted_bytes <= source_bytes || afterwards <= config_.budget) {
       for (Value* value : evicted) {
         graph_.Pin(value);
         kept->push_back(value);
@@ -203,6 +207,8 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
       }
       if (status.ok()) continue;
       if (!absl::IsResourceExhausted(status)) return status;
+      for (Value* value : *kept) graph_.Unpin(value);
+      kept->clear();
     }
     for (size_t i = 0; i < written.size(); ++i) {
       Value* value = written[i]->read;
