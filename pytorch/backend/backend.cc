@@ -57,6 +57,7 @@ void PublishHooks(const EbbtideShimApi& api) {
   hooks.is_cow = cow.is_cow;
   hooks.materialize = cow.materialize;
   hooks.before_lazy_clone = cow.before_lazy_clone;
+  hooks.before_tensor_access = cow.before_tensor_access;
   api.publish(&hooks);
 }
 
