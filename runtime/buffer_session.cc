@@ -29,9 +29,9 @@ struct Buffer::State {
 
 Bytes Buffer::bytes() const { return state_->bytes; }
 
-class BufferSession::ClosureHost : public Host {
+class BufferSession::BufferHost : public Host {
  public:
-  explicit ClosureHost(CachingAllocator* allocator) : allocator_(allocator) {}
+  explicit BufferHost(CachingAllocator* allocator) : allocator_(allocator) {}
 
   absl::StatusOr<void*> AllocateMemory(Bytes bytes) override {
     return allocator_->Allocate(bytes);
@@ -52,72 +52,6 @@ class BufferSession::ClosureHost : public Host {
   CachingAllocator* const allocator_;
 };
 
-// A recorded call: the closure, which arguments are read and written, and the engine before it.
-class BufferSession::Closure : public Operation {
- public:
-  Closure(const BufferOperation& operation, std::vector<size_t> reads, std::vector<size_t> writes,
-          const std::mt19937_64& random)
-      : name_(operation.name),
-        kernel_(operation.kernel),
-        sizes_(operation.outputs),
-        reads_(std::move(reads)),
-        writes_(std::move(writes)),
-        random_(random) {}
-
-  absl::string_view name() const override { return name_; }
-  const std::vector<Bytes>& sizes() const { return sizes_; }
-
-  absl::Status Run(absl::Span<void* const> inputs, absl::Span<void* const> outputs) const {
-    std::vector<const void*> reads;
-    std::vector<void*> writes;
-    for (size_t i : reads_) reads.push_back(inputs[i]);
-    for (size_t i : writes_) writes.push_back(inputs[i]);
-    std::mt19937_64 random = random_;
-    return kernel_({reads, writes, outputs, random});
-  }
-
- private:
-  const std::string name_;
-  const Kernel kernel_;
-  const std::vector<Bytes> sizes_;
-  const std::vector<size_t> reads_;
-  const std::vector<size_t> writes_;
-  const std::mt19937_64 random_;
-};
-
-class BufferSession::ClosureReplayer : public OpReplayer {
- public:
-  explicit ClosureReplayer(Host* host) : host_(host) {}
-
-  absl::Status Replay(const Call& call, absl::Span<void* const> inputs,
-                      absl::Span<void*> outputs) override {
-    const auto& closure = static_cast<const Closure&>(*call.operation);
-    // The operator's own outputs come first among the call's; in-place results need no memory.
-    std::vector<void*> made;
-    absl::Status status;
-    for (Bytes size : closure.sizes()) {
-      absl::StatusOr<void*> memory = host_->AllocateMemory(size);
-      if (!memory.ok()) {
-        status = memory.status();
-        break;
-      }
-      made.push_back(*memory);
-    }
-    if (status.ok()) status = closure.Run(inputs, made);
-    for (size_t j = 0; j < made.size(); ++j) {
-      if (status.ok()) {
-        outputs[j] = made[j];
-      } else {
-        host_->FreeMemory(made[j]);
-      }
-    }
-    return status;
-  }
-
- private:
-  Host* const host_;
-};
-
 BufferSession::BufferSession(CachingAllocator* allocator, uint64_t random_seed)
     : allocator_(allocator), random_(random_seed) {}
 
@@ -127,7 +61,7 @@ absl::StatusOr<std::unique_ptr<BufferSession>> BufferSession::Create(CachingAllo
                        MakePolicy(options.policy, options.runtime.min_bytes));
   options.runtime.budget = allocator->budget();
   std::unique_ptr<BufferSession> session(new BufferSession(allocator, options.random_seed));
-  session->host_ = std::make_unique<ClosureHost>(allocator);
+  session->host_ = std::make_unique<BufferHost>(allocator);
   session->replayer_ = std::make_unique<ClosureReplayer>(session->host_.get());
   session->runtime_ = std::make_unique<Runtime>(options.runtime, std::move(policy),
                                                 session->host_.get(), session->replayer_.get());
@@ -141,6 +75,7 @@ absl::StatusOr<std::unique_ptr<BufferSession>> BufferSession::Create(CachingAllo
 BufferSession::~BufferSession() { allocator_->SetPressureHandler(nullptr); }
 
 absl::StatusOr<Buffer> BufferSession::NewBuffer(Bytes bytes) {
+  if (bytes <= Bytes(0)) return absl::InvalidArgumentError("a buffer has at least one byte");
   EBB_ASSIGN_OR_RETURN(void* memory, allocator_->Allocate(bytes));
   auto state = std::make_shared<Buffer::State>();
   state->session = this;
@@ -151,6 +86,10 @@ absl::StatusOr<Buffer> BufferSession::NewBuffer(Bytes bytes) {
 
 Storage* BufferSession::StorageOf(const Buffer& buffer) {
   Buffer::State* state = buffer.state_.get();
+  // Once it is known, its memory may be exchanged by another thread at any time: don't look at it.
+  if (void* known = state->storage.load(std::memory_order_acquire)) {
+    return static_cast<Storage*>(known);
+  }
   return runtime_->Adopt(&state->storage, state, state->bytes, state->memory);
 }
 
@@ -198,7 +137,13 @@ absl::StatusOr<std::vector<Buffer>> BufferSession::Run(const BufferOperation& op
   for (const Buffer& output : outputs) storages.push_back(StorageOf(output));
   std::unique_ptr<Operation> closure;
   if (operation.replayable) {
-    closure = std::make_unique<Closure>(operation, std::move(reads), std::move(writes), before);
+    closure = std::make_unique<ClosureOperation>(
+        ClosureOperation::Parts{.name = operation.name,
+                                .kernel = operation.kernel,
+                                .outputs = operation.outputs,
+                                .reads = std::move(reads),
+                                .writes = std::move(writes),
+                                .random = before});
   }
   runtime_->EndCall(absl::MakeSpan(arguments), std::move(closure), storages, cost);
   return outputs;

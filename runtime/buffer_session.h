@@ -20,7 +20,6 @@
 #ifndef EBBTIDE_RUNTIME_BUFFER_SESSION_H_
 #define EBBTIDE_RUNTIME_BUFFER_SESSION_H_
 
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -31,21 +30,12 @@
 #include "absl/types/span.h"
 #include "allocator/caching_allocator.h"
 #include "base/bytes.h"
+#include "runtime/closure.h"
 #include "runtime/runtime.h"
 
 namespace ebbtide {
 
 class BufferSession;
-
-// What a kernel works on, in the order of its BufferOperation.
-struct KernelArguments {
-  absl::Span<const void* const> reads;
-  absl::Span<void* const> writes;
-  absl::Span<void* const> outputs;
-  std::mt19937_64& random;
-};
-
-using Kernel = std::function<absl::Status(const KernelArguments&)>;
 
 // A managed buffer; copies refer to the same bytes.
 class Buffer {
@@ -68,6 +58,7 @@ struct BufferOperation {
   std::vector<Buffer> writes = {};
   // Sizes of the buffers that it makes.
   std::vector<Bytes> outputs = {};
+  // Is given the buffers above in their order.
   Kernel kernel = {};
   // False for what must not be run twice (it sends, logs, counts): its results are sources.
   bool replayable = true;
@@ -86,7 +77,8 @@ class BufferSession {
                                                                Options options);
   ~BufferSession();
 
-  // A buffer whose bytes come from outside. ResourceExhausted if the budget does not allow it.
+  // A buffer whose bytes come from outside. ResourceExhausted if the budget does not allow it,
+  // InvalidArgument if it is empty.
   absl::StatusOr<Buffer> NewBuffer(Bytes bytes);
 
   // Runs an operator now and returns its outputs. ResourceExhausted if the budget does not allow it:
@@ -108,16 +100,13 @@ class BufferSession {
 
  private:
   friend class Buffer;
-  class ClosureHost;
-  class ClosureReplayer;
-  class Closure;
+  class BufferHost;
 
   explicit BufferSession(CachingAllocator* allocator, uint64_t random_seed);
-  absl::StatusOr<Buffer> Allocate(Bytes bytes);
   Storage* StorageOf(const Buffer& buffer);
 
   CachingAllocator* const allocator_;
-  std::unique_ptr<ClosureHost> host_;
+  std::unique_ptr<BufferHost> host_;
   std::unique_ptr<ClosureReplayer> replayer_;
   std::unique_ptr<Runtime> runtime_;
   std::mt19937_64 random_;

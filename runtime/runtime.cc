@@ -50,7 +50,12 @@ bool Runtime::Drop(Storage* storage) {
 }
 
 absl::Status Runtime::BringBack(Value* value) {
-  if (value->memory != nullptr) return absl::OkStatus();
+  // While this thread waits, another may overwrite the value's storage together with what the value
+  // was made from. Then it cannot come back, and nobody asks for it any more.
+  const auto lost = [value] {
+    return value->is_source() && value->memory == nullptr && value->storage == nullptr;
+  };
+  if (value->memory != nullptr || lost()) return absl::OkStatus();
   if (config_.budget != Bytes::Max()) {
     const Bytes needed = rematerializer_.WorkingSet(*value) + graph_.source_bytes() -
                          graph_.retained_bytes();
@@ -60,7 +65,8 @@ absl::Status Runtime::BringBack(Value* value) {
           FormatBytes(needed), " at once, the budget is ", FormatBytes(config_.budget)));
     }
   }
-  return rematerializer_.Rebuild(value);
+  absl::Status status = rematerializer_.Rebuild(value);
+  return lost() ? absl::OkStatus() : status;
 }
 
 absl::Status Runtime::PinOne(Argument* argument) {

@@ -131,13 +131,15 @@ TEST_F(WriteRules, AnEvictedDependentIsRebuiltBeforeItsSourceIsOverwritten) {
   EXPECT_EQ(stats().live_calls, 0u);
 }
 
-TEST_F(WriteRules, TheSourceIsCopiedIfItIsSmallerThanWhatDependsOnIt) {
-  Start(EvictAll());
-  const Buffer x = Source(1, kBytes / 4);
+TEST_F(WriteRules, TheSourceIsCopiedIfWhatDependsOnItDoesNotFit) {
+  // Room for the larger of both calls, but not for all three buffers.
+  Start(EvictAll(), Bytes(kBytes * 11 / 8));
+  Buffer x = Source(1, kBytes / 4);
   const Buffer y = Add({x}, 2);
   Write(x, 10);
   EXPECT_EQ(replays(), 0);
   EXPECT_EQ(stats().retained_bytes, Bytes(kBytes / 4));
+  x = {};
   EXPECT_EQ(Read(y), 3u);
   EXPECT_EQ(replays(), 1);
 }
