@@ -7,9 +7,9 @@
 //
 // c = measured duration of the call that makes v, m = its bytes, s = time since it was last read.
 // Evicted values form the components of a union-find: a value joins those of its evicted neighbours
-// (what its call reads, and what is made from it) when it loses its memory, and leaves by having its
-// cost subtracted when it comes back. Components are never split, so that a component may count two
-// groups that are not connected any more; the paper accepts that, and so do we.
+// (what its call reads, and what is made from it) when it loses its memory, and leaves by having
+// its cost subtracted when it comes back. Components are never split, so that a component may count
+// two groups that are not connected any more; the paper accepts that, and so do we.
 //
 // A decision looks at every candidate. Threads and ownership as EvictionPolicy.
 

@@ -4,11 +4,12 @@
 //
 // A policy follows the graph as its listener and keeps whatever index it needs. It is a pure
 // decision: it never evicts, never touches bytes, never calls back. A value is a candidate while it
-// has memory and a call that can make it again, is at least `min_bytes` long and its storage has not
-// escaped; of the candidates, those that are pinned at the moment of the question must be passed over.
+// has memory and a call that can make it again, is at least `min_bytes` long and its storage has
+// not escaped; of the candidates, those that are pinned at the moment of the question must be
+// passed over.
 //
-// Threads: called under the runtime's mutex only. Ownership: the runtime owns the policy; the policy
-// owns nothing of the graph and must forget a value in OnForgotten.
+// Threads: called under the runtime's mutex only. Ownership: the runtime owns the policy; the
+// policy owns nothing of the graph and must forget a value in OnForgotten.
 //
 // To add one: derive from CandidatePolicy, give it a name in policy/registry.cc, and add it to
 // tests/policy/policy_conformance_test.cc, which every policy must pass.

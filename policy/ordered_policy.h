@@ -5,8 +5,8 @@
 //   lru   the value whose last read lies longest back       (key: last access)
 //   size  the largest value                                 (key: minus its bytes)
 //
-// Both as in DTR (Kirisame et al., ICLR 2021, section 4.1: h_LRU and h_size), here without a scan: a
-// decision is the first element that is not pinned, an update O(log n). Threads and ownership as
+// Both as in DTR (Kirisame et al., ICLR 2021, section 4.1: h_LRU and h_size), here without a scan:
+// a decision is the first element that is not pinned, an update O(log n). Threads and ownership as
 // EvictionPolicy.
 
 #ifndef EBBTIDE_POLICY_ORDERED_POLICY_H_

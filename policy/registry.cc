@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "policy/dtr_eq_policy.h"
+#include "policy/ebb_policy.h"
 #include "policy/ordered_policy.h"
 
 namespace ebbtide {
@@ -17,6 +18,7 @@ struct Entry {
 };
 
 constexpr Entry kPolicies[] = {
+    {"ebb", &MakeEbbPolicy},
     {"dtr-eq", &MakeDtrEqPolicy},
     {"lru", &MakeLruPolicy},
     {"size", &MakeSizePolicy},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The policies by name: one table, from which the option --policy and its help are checked, and
-// which the conformance test walks. Safe on any thread; owns nothing.
+// which the conformance test walks.
+//
+// Safe on any thread; owns nothing. To add a policy, see policy/eviction_policy.h.
 
 #ifndef EBBTIDE_POLICY_REGISTRY_H_
 #define EBBTIDE_POLICY_REGISTRY_H_

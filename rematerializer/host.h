@@ -6,10 +6,10 @@
 // A memory address that crosses this interface is one that the host handed out for a storage of the
 // given size; AllocateMemory's results are of the same kind and can be given to a storage.
 //
-// Threads: AllocateMemory, FreeMemory and CopyMemory are called without any lock of the runtime held
-// and may be called from several threads at once (AllocateMemory may come back through the pressure
-// handler). TakeMemory and GiveMemory are called under the runtime's mutex and must not call back.
-// Ownership: the runtime does not own the host; the host outlives it.
+// Threads: AllocateMemory, FreeMemory and CopyMemory are called without any lock of the runtime
+// held and may be called from several threads at once (AllocateMemory may come back through the
+// pressure handler). TakeMemory and GiveMemory are called under the runtime's mutex and must not
+// call back. Ownership: the runtime does not own the host; the host outlives it.
 
 #ifndef EBBTIDE_REMATERIALIZER_HOST_H_
 #define EBBTIDE_REMATERIALIZER_HOST_H_
@@ -29,8 +29,8 @@ class Host {
   virtual void CopyMemory(void* to, const void* from, Bytes bytes) = 0;
 
   // Takes the memory away from the host's storage (Storage::host), which stays alive without any.
-  // Returns the memory, or null if this storage cannot be evicted now (it is being destroyed, or the
-  // framework holds its address): then nothing changed.
+  // Returns the memory, or null if this storage cannot be evicted now (it is being destroyed, or
+  // the framework holds its address): then nothing changed.
   virtual void* TakeMemory(void* host_storage) = 0;
 
   // Gives memory back to a storage without any. False if the storage is being destroyed: then the

@@ -235,8 +235,9 @@ absl::Status Rematerializer::Install(Call* call, absl::Span<void*> outputs) {
     }
     if (value->digest != 0 && value->digest != DigestOf(memory, value->bytes)) {
       return absl::InternalError(
-          absl::StrCat("verify: ", call->operation->name(), " gave other bytes when it was run again (output ",
-                       j, ", ", value->bytes.count(), " bytes)"));
+          absl::StrCat("verify: ", call->operation->name(),
+                       " gave other bytes when it was run again (output ", j, ", ",
+                       value->bytes.count(), " bytes)"));
     }
     if (value->storage != nullptr) {
       if (!parts_.host->GiveMemory(value->storage->host, memory)) {

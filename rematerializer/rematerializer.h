@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rematerializer: carries out what a policy decides. It evicts values and brings evicted values back
-// by running their calls again.
+// Rematerializer: carries out what a policy decides. It evicts values and brings evicted values
+// back by running their calls again.
 //
 // A rebuild works on an explicit stack of calls, so that its depth is bounded by memory and not by
-// the thread's stack. Each call on the stack pins the inputs it has already got; what was rebuilt on
-// the way stays in memory as a candidate until the budget takes it.
+// the thread's stack. Each call on the stack pins the inputs it has already got; what was rebuilt
+// on the way stays in memory as a candidate until the budget takes it.
 //
 // Threads: every method REQUIRES the mutex given to the constructor, and Rebuild releases it while
 // operators run. Several threads may rebuild at once: a call is replayed by one of them, the others
-// wait for it. No cycle of waits can arise, because a thread only waits for calls that make ancestors
-// of what it is rebuilding itself.
+// wait for it. No cycle of waits can arise, because a thread only waits for calls that make
+// ancestors of what it is rebuilding itself.
 //
 // Ownership: borrows everything it is given; all of it must outlive this object.
 
@@ -72,9 +72,9 @@ class Rematerializer {
   // budget does not allow it, Internal if a replay gave something else than the original call.
   absl::Status Rebuild(Value* value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
-  // A lower bound of the memory that rebuilding `value` needs at once: the largest sum over the chain
-  // of what has to be in memory while one call runs. Values in memory outside of that can leave.
-  // Sources that a storage holds are in memory anyway and are not counted.
+  // A lower bound of the memory that rebuilding `value` needs at once: the largest sum over the
+  // chain of what has to be in memory while one call runs. Values in memory outside of that can
+  // leave. Sources that a storage holds are in memory anyway and are not counted.
   Bytes WorkingSet(const Value& value) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
   // Waits until no replay reads `value`, which the caller is about to overwrite.

@@ -2,20 +2,20 @@
 //
 // BufferSession: Ebbtide for C++ programs. Buffers of plain bytes, operators as closures over them.
 //
-//     BufferSession session(&allocator, {});
-//     auto x = session.NewBuffer(Bytes(n));                      // a source: fill it by Write
-//     auto y = session.Run({.name = "square", .reads = {x}, .outputs = {Bytes(n)},
-//                           .kernel = [](const KernelArguments& a) { ...; return absl::OkStatus(); }});
+//     auto session = BufferSession::Create(&allocator, {});
+//     auto x = (*session)->NewBuffer(Bytes(n));              // a source: fill it by Write
+//     auto y = (*session)->Run({.name = "square", .reads = {*x}, .outputs = {Bytes(n)},
+//                               .kernel = [](const KernelArguments& a) { ... }});
 //
 // A kernel must be a function of the bytes that it reads and of the random engine, and must write
-// nothing but what it is given to write: then any buffer that it made may leave memory and come back
-// bit for bit. It may be run again at any later time, so what it captures must live on. Part of a
-// buffer is addressed by arithmetic inside the kernel; a buffer is evicted as a whole.
+// nothing but what it is given to write: then any buffer that it made may leave memory and come
+// back bit for bit. It may be run again at any later time, so what it captures must live on. Part
+// of a buffer is addressed by arithmetic inside the kernel; a buffer is evicted as a whole.
 //
-// Threads: a session may be used from several threads at once, each buffer from one at a time as with
-// any unsynchronised data; kernels that draw random numbers must then not run at the same time.
-// Ownership: a Buffer keeps its bytes alive as a shared pointer does, and must be gone before its
-// session. The allocator outlives the session, which takes over its pressure handler.
+// Threads: a session may be used from several threads at once, each buffer from one at a time as
+// with any unsynchronised data; kernels that draw random numbers must then not run at the same
+// time. Ownership: a Buffer keeps its bytes alive as a shared pointer does, and must be gone before
+// its session. The allocator outlives the session, which takes over its pressure handler.
 
 #ifndef EBBTIDE_RUNTIME_BUFFER_SESSION_H_
 #define EBBTIDE_RUNTIME_BUFFER_SESSION_H_
@@ -81,8 +81,8 @@ class BufferSession {
   // InvalidArgument if it is empty.
   absl::StatusOr<Buffer> NewBuffer(Bytes bytes);
 
-  // Runs an operator now and returns its outputs. ResourceExhausted if the budget does not allow it:
-  // nothing has run then. A failing kernel's status is returned; what it was to write may hold
+  // Runs an operator now and returns its outputs. ResourceExhausted if the budget does not allow
+  // it: nothing has run then. A failing kernel's status is returned; what it was to write may hold
   // anything.
   absl::StatusOr<std::vector<Buffer>> Run(const BufferOperation& operation);
 
@@ -90,8 +90,8 @@ class BufferSession {
   absl::Status Read(const Buffer& buffer, absl::FunctionRef<void(const void*)> visit);
   absl::Status Write(const Buffer& buffer, absl::FunctionRef<void(void*)> visit);
 
-  // Returns where the bytes are, for code that keeps the address: from now on they stay there, and may
-  // be changed through it at any time, until the last copy of `buffer` is gone.
+  // Returns where the bytes are, for code that keeps the address: from now on they stay there, and
+  // may be changed through it at any time, until the last copy of `buffer` is gone.
   absl::StatusOr<void*> Escape(const Buffer& buffer);
 
   Runtime& runtime() { return *runtime_; }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Closures as operators: what a kernel is given, how a call of one is remembered, and the OpReplayer
-// that runs it again. Part of runtime/buffer_session.h; on its own for hosts with buffers of their own.
+// Closures as operators: what a kernel is given, how a call of one is remembered, and the
+// OpReplayer that runs it again. Part of runtime/buffer_session.h; on its own for hosts with
+// buffers of their own.
 //
-// Threads: a ClosureOperation never changes, and a ClosureReplayer may replay any number of calls at
-// once. Ownership: an operation owns copies of the kernel and of the engine; the replayer borrows the
-// host.
+// Threads: a ClosureOperation never changes, and a ClosureReplayer may replay any number of calls
+// at once. Ownership: an operation owns copies of the kernel and of the engine; the replayer
+// borrows the host.
 
 #ifndef EBBTIDE_RUNTIME_CLOSURE_H_
 #define EBBTIDE_RUNTIME_CLOSURE_H_

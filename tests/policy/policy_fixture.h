@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PolicyFixture: a graph of storages without bytes in front of a policy, for the policies' tests. Time
-// is whatever the test says. For one thread; owns the policy and the graph.
+// PolicyFixture: a graph of storages without bytes in front of a policy, for the policies' tests.
+//
+// Time is whatever the test says, and addresses are numbers that nobody looks behind. For one
+// thread; owns the policy and the graph.
 
 #ifndef EBBTIDE_TESTS_POLICY_POLICY_FIXTURE_H_
 #define EBBTIDE_TESTS_POLICY_POLICY_FIXTURE_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every OpReplayer must do. To run it on yours, derive from ReplayerSubject: record some calls of
-// your host's operators (at least one of each kind that it has: pure, several outputs, in place, with a
-// silently written argument, random), and instantiate the suite with a factory:
+// What every OpReplayer must do. To run it on yours, derive from ReplayerSubject: record some calls
+// of your host's operators (at least one of each kind that it has: pure, several outputs, in place,
+// with a silently written argument, random), and instantiate the suite with a factory:
 //
 //     INSTANTIATE_TEST_SUITE_P(Mine, OpReplayerConformanceTest, testing::Values(&MakeMySubject));
 //

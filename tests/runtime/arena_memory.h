@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ArenaMemory: the DeviceMemory of the runtime's tests. Granules of 4 KiB, so that small budgets mean
-// something; no system call except to reserve; and memory that is given back is overwritten at once, so
-// that a stale pointer reads wrong bytes and a comparison notices.
+// ArenaMemory: the DeviceMemory of the runtime's tests. Granules of 4 KiB, so that small budgets
+// mean something; no system call except to reserve; and memory that is given back is overwritten at
+// once, so that a stale pointer reads wrong bytes and a comparison notices.
 //
 // Thread-safe: it holds no state. Ownership as DeviceMemory.
 

@@ -34,7 +34,7 @@ class Generator {
     constexpr double kShares[] = {0, 0.4, 0.6, 0.75, 0.9, 1.0, 1.25, 1.5};
     program->budget_share = kShares[Below(8)];
     const std::vector<absl::string_view> policies = PolicyNames();
-    program->policy = std::string(policies[static_cast<size_t>(Below(static_cast<int>(policies.size())))]);
+    program->policy = std::string(policies[random_() % policies.size()]);
     RuntimeConfig& config = program->config;
     constexpr int64_t kMinBytes[] = {1, 1, 1, 4096, 16384};
     config.min_bytes = Bytes(kMinBytes[Below(5)]);

@@ -4,8 +4,8 @@
 // lockstep and compares every byte that the program looks at.
 //
 // A program is a list of steps over numbered slots, each of which holds a buffer or nothing. A step
-// whose slots are empty does nothing, so that any steps can be left out of a program and the rest is
-// still one: that is how a failing program is made small.
+// whose slots are empty does nothing, so that any steps can be left out of a program and the rest
+// is still one: that is how a failing program is made small.
 //
 // Threads: a Machine belongs to one thread; several may share a session and a SharedSlots.
 

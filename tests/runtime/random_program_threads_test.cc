@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs of several threads in one session. Each thread has slots of its own; all read and
-// write some shared buffers under a lock, as a correct program would. Rebuilds by one thread then read
-// what another is about to overwrite.
+// write some shared buffers under a lock, as a correct program would. Rebuilds by one thread then
+// read what another is about to overwrite.
 
 #include <string>
 #include <thread>

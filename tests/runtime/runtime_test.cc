@@ -209,13 +209,14 @@ TEST_F(WriteRules, AnInPlaceChainEndsAtItsLimit) {
   RuntimeConfig config = Calm();
   config.max_chain = 3;
   Start(config);
-  const Buffer y = Add({Source(1)}, 0);
+  const Buffer x = Source(1);
+  const Buffer y = Add({x}, 0);
   for (int i = 0; i < 3; ++i) Scale({y}, 2);
   EXPECT_EQ(stats().recorded_calls, 4);
   EXPECT_EQ(stats().candidate_bytes, Bytes(kBytes));
   Scale({y}, 2);
   EXPECT_EQ(stats().recorded_calls, 4);
-  EXPECT_EQ(stats().live_values, 1u) << "history is forgotten";
+  EXPECT_EQ(stats().live_values, 2u) << "history is forgotten";
   EXPECT_EQ(Read(y), 16u);
 }
 
@@ -431,17 +432,18 @@ TEST_F(BudgetRules, ALongChainNeedsRoomForTwoValuesOnly) {
 TEST_F(BudgetRules, RetainedSourcesAreSettledAsALastResort) {
   Start(Calm(), Bytes(4 * kBytes));
   Buffer x = Source(1);
-  const Buffer small = Add({x}, 1, kBytes / 4);
+  const Buffer y = Add({x}, 1, 2 * kBytes);
   x = {};
-  const auto in_use = session_->Read(small, [&](const void*) {
+  const auto in_use = session_->Read(y, [&](const void*) {
+    const Buffer a = Source(5);
     EXPECT_EQ(stats().retained_bytes, Bytes(kBytes));
     // Nothing else can leave.
-    const Buffer a = Source(5), b = Source(6), c = Source(7);
+    const Buffer b = Source(6);
     EXPECT_EQ(stats().retained_bytes, Bytes(0));
   });
   EXPECT_TRUE(in_use.ok());
   EXPECT_EQ(stats().live_calls, 0u);
-  EXPECT_EQ(Read(small), 2u);
+  EXPECT_EQ(Read(y), 2u);
 }
 
 TEST_F(BudgetRules, AfterRunningOutTheProgramGoesOn) {
@@ -489,11 +491,12 @@ TEST_F(RuntimeTest, HolderLinesNameTheAmounts) {
   Start(Calm());
   Buffer x = Source(1);
   const Buffer y = Add({x}, 1);
+  const Buffer z = Add({x}, 2);
   x = {};
   std::string text;
   for (const std::string& line : session_->runtime().HolderLines()) text += line + "\n";
   EXPECT_NE(text.find("kept for rebuilding others: 32.00 KiB"), std::string::npos) << text;
-  EXPECT_NE(text.find("could still be evicted: 32.00 KiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("could still be evicted: 64.00 KiB"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SessionFixture: a BufferSession over test memory with operators whose results are easy to predict,
-// for the tests of the runtime's rules. For one thread unless a test says otherwise.
+// SessionFixture: a BufferSession over test memory with operators whose results are easy to
+// predict, for the tests of the runtime's rules.
+//
+// Each buffer holds one 64-bit word over and over, so that a torn or stale buffer shows. For one
+// thread unless a test says otherwise; the fixture owns session, allocator and memory.
 
 #ifndef EBBTIDE_TESTS_RUNTIME_SESSION_FIXTURE_H_
 #define EBBTIDE_TESTS_RUNTIME_SESSION_FIXTURE_H_
@@ -82,7 +85,7 @@ class SessionFixture : public testing::Test {
                                .kernel = [this, add, bytes](const KernelArguments& a) {
                                  ++runs_;
                                  Word sum = add;
-                                 for (const void* read : a.reads) sum += *static_cast<const Word*>(read);
+                                 for (const void* read : a.reads) sum += First(read);
                                  Fill(a.outputs[0], static_cast<size_t>(bytes) / sizeof(Word), sum);
                                  return absl::OkStatus();
                                }});
@@ -102,8 +105,8 @@ class SessionFixture : public testing::Test {
                                      .kernel = [this, factor](const KernelArguments& a) {
                                        ++runs_;
                                        for (void* target : a.writes) {
-                                         Word word = *static_cast<Word*>(target) * factor;
-                                         for (const void* r : a.reads) word += *static_cast<const Word*>(r);
+                                         Word word = First(target) * factor;
+                                         for (const void* read : a.reads) word += First(read);
                                          Fill(target, kWords, word);
                                        }
                                        return absl::OkStatus();
@@ -111,6 +114,7 @@ class SessionFixture : public testing::Test {
     EXPECT_TRUE(made.ok()) << made.status();
   }
 
+  static Word First(const void* memory) { return *static_cast<const Word*>(memory); }
   static void Fill(void* memory, size_t words, Word word) {
     for (size_t i = 0; i < words; ++i) static_cast<Word*>(memory)[i] = word;
   }

@@ -274,7 +274,7 @@ TEST_F(GraphTest, AChainOfAHundredThousandCallsNeedsNoStack) {
   graph_.DropStorage(source);
 }
 
-// After any sequence of drops everything is forgotten, and the sums of bytes are those of a recount.
+// After any sequence of drops all is forgotten, and the sums of bytes are those of a recount.
 TEST_F(GraphTest, SumsAddUpOnARandomWalk) {
   std::mt19937 random(7);
   std::vector<Storage*> live;
