@@ -57,10 +57,10 @@ absl::Status ParseDevices(absl::string_view value, Options& options) {
   return absl::OkStatus();
 }
 
-constexpr absl::string_view kAllowedPolicies = "dtr-eq, lru or size";
+constexpr absl::string_view kAllowedPolicies = "ebb, dtr-eq, lru or size";
 
 absl::Status ParsePolicy(absl::string_view value, Options& options) {
-  for (absl::string_view name : {"dtr-eq", "lru", "size"}) {
+  for (absl::string_view name : {"ebb", "dtr-eq", "lru", "size"}) {
     if (value == name) return options.policy = std::string(name), absl::OkStatus();
   }
   return Refuse(value, "is not a policy", kAllowedPolicies);
@@ -140,11 +140,11 @@ constexpr OptionSpec kTable[] = {
     {"devices", OptionSpec::Kind::kValue, "LIST", "cpu", "devices whose tensors are managed",
      kAllowedDevices, "A list with commas. The budget holds for each device by itself.",
      ParseDevices},
-    {"policy", OptionSpec::Kind::kValue, "NAME", "dtr-eq", "how victims are chosen",
+    {"policy", OptionSpec::Kind::kValue, "NAME", "ebb", "how victims are chosen",
      kAllowedPolicies,
-     "`dtr-eq` weighs the cost of rebuilding a tensor and its evicted neighbours against its size "
-     "and the time since its last use. `lru` evicts what was not used for longest, `size` what is "
-     "largest; both are there to compare with.",
+     "`ebb` weighs all that a rebuild of a tensor would have to run now against its size and the "
+     "time since its last use. `dtr-eq` (DTR's estimate of that cost), `lru` (what was not used for "
+     "longest) and `size` (what is largest) are there to compare with.",
      ParsePolicy},
     {"min-bytes", OptionSpec::Kind::kValue, "BYTES", "16KiB", "smallest storage that is evicted",
      "an amount such as 16KiB, 1m or 0",

@@ -44,7 +44,7 @@ struct Stress {
 struct Options {
   std::optional<Budget> budget = {};  // Absent: observe only, evict nothing.
   std::vector<std::string> devices = {"cpu"};
-  std::string policy = "dtr-eq";
+  std::string policy = "ebb";
   Bytes min_bytes = Bytes(16 << 10);  // Smaller storages are never evicted.
   bool verify = false;
   bool strict = false;

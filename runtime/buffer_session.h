@@ -68,7 +68,7 @@ class BufferSession {
  public:
   struct Options {
     RuntimeConfig runtime;
-    std::string policy = "dtr-eq";
+    std::string policy = "ebb";
     uint64_t random_seed = 5489;
   };
 

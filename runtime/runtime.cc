@@ -44,9 +44,36 @@ Storage* Runtime::Adopt(std::atomic<void*>* slot, void* host_storage, Bytes byte
 
 bool Runtime::Drop(Storage* storage) {
   absl::MutexLock lock(&mutex_);
+  Value* value = storage->value;
+  const bool source = value->is_source() && value->memory != nullptr && value->uses != nullptr;
   const bool kept = graph_.DropStorage(storage);
+  if (source && value->pins == 0 && value->holds == 0 && !WorthKeeping(value)) Settle(value);
   rematerializer_.FreeGarbage();
   return kept;
+}
+
+void Runtime::Settle(Value* source) {
+  graph_.Hold(source);
+  graph_.AddGarbage(graph_.TakeMemory(source));
+  graph_.Lose(source);
+  graph_.Unhold(source);
+}
+
+// Keeping a source's bytes lets the values that were made from it leave. That must be more than what
+// is kept, or nothing is won: a momentum buffer that was made from a gradient would keep a gradient
+// for each step.
+bool Runtime::WorthKeeping(Value* source) const {
+  const Bytes enough = source->bytes * 2;
+  return graph_.BytesThatDependOn(source, enough) >= enough;
+}
+
+void Runtime::SettleWhatDoesNotPay() {
+  const std::vector<Value*> retained(graph_.retained().begin(), graph_.retained().end());
+  for (Value* value : retained) {
+    // Settling one may have settled or freed others.
+    if (!graph_.retained().contains(value) || value->pins > 0 || value->holds > 0) continue;
+    if (!WorthKeeping(value)) Settle(value);
+  }
 }
 
 absl::Status Runtime::BringBack(Value* value) {
@@ -297,7 +324,7 @@ void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation>
                       absl::Span<Storage* const> outputs, Nanos cost) {
   {
     absl::MutexLock lock(&mutex_);
-    const Nanos now = MonotonicNow();
+    const Nanos now = outputs.empty() ? Nanos(0) : MonotonicNow();
     for (Storage* storage : outputs) {
       if (storage != nullptr) graph_.Read(storage->value, now);
     }
@@ -364,16 +391,18 @@ Bytes Runtime::SettleRetained(Bytes bytes) {
     }
     if (found == nullptr) break;
     freed += found->bytes;
-    graph_.Hold(found);
-    graph_.AddGarbage(graph_.TakeMemory(found));
-    graph_.Lose(found);
-    graph_.Unhold(found);
+    Settle(found);
   }
   return freed;
 }
 
 bool Runtime::RelievePressure(Bytes bytes) {
   absl::MutexLock lock(&mutex_);
+  // What paid when it was dropped may no longer do so. Looking costs, so only now and then, and
+  // only if it could give back something that matters.
+  constexpr int64_t kRoundsBetweenLooks = 64;
+  const bool matters = graph_.retained_bytes() >= graph_.source_bytes() / 8;
+  if (matters && pressure_rounds_++ % kRoundsBetweenLooks == 0) SettleWhatDoesNotPay();
   Bytes freed = rematerializer_.EvictAtLeast(bytes);
   if (freed < bytes) freed += SettleRetained(bytes - freed);
   rematerializer_.FreeGarbage();

@@ -153,6 +153,10 @@ class Runtime {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Stress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets go of a retained source; what was made from it becomes sources.
+  void Settle(Value* source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WorthKeeping(Value* source) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SettleWhatDoesNotPay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Bytes SettleRetained(Bytes bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RuntimeConfig config_;
@@ -165,6 +169,7 @@ class Runtime {
   Bytes pinned_{0};
   Bytes largest_pinned_{0};
   int64_t recorded_calls_ = 0;
+  int64_t pressure_rounds_ = 0;
 };
 
 }  // namespace ebbtide

@@ -249,6 +249,31 @@ std::vector<Value*> Graph::EvictedDependents(absl::Span<Value* const> values,
   return found;
 }
 
+Bytes Graph::BytesThatDependOn(Value* source, Bytes enough) const {
+  Bytes bytes(0);
+  std::vector<Value*> work = {source};
+  absl::flat_hash_set<const Call*> seen;
+  while (!work.empty() && bytes < enough) {
+    Value* value = work.back();
+    work.pop_back();
+    for (Use* use = value->uses; use != nullptr; use = use->next) {
+      if (!seen.insert(use->call).second) continue;
+      for (const Call::Output& output : use->call->outputs) {
+        Value* made = output.value;
+        if (made == nullptr) continue;
+        if (made->memory != nullptr) {
+          bytes += made->bytes;
+        } else if (IsAwaited(*made)) {
+          return Bytes::Max();
+        } else {
+          work.push_back(made);
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
 void Graph::GiveMemory(Value* value, void* memory) {
   EBB_CHECK(value->memory == nullptr && memory != nullptr);
   value->memory = memory;

@@ -98,6 +98,12 @@ class Graph {
   std::vector<Value*> EvictedDependents(absl::Span<Value* const> values,
                                         absl::Span<Value* const> leaving = {}) const;
 
+  // What keeping the bytes of `source` makes possible: the bytes of values in memory that could leave
+  // only because it is there (they are read from it directly or through values without memory).
+  // Bytes::Max() if something that is awaited, but not in memory, depends on it. Stops counting at
+  // `enough`.
+  Bytes BytesThatDependOn(Value* source, Bytes enough) const;
+
   // Memory comes and goes. Lost memory is the caller's to free.
   void GiveMemory(Value* value, void* memory);
   void* TakeMemory(Value* value);

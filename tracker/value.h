@@ -120,6 +120,8 @@ struct Call {
   uint32_t live_outputs = 0;
   // Measured duration of the call itself.
   Nanos cost{0};
+  // Room for the eviction policy: the walk that has seen this call last.
+  uint64_t policy_mark = 0;
   // A thread is replaying this call now.
   bool replaying = false;
 };

@@ -68,7 +68,7 @@ TEST(LoadOptionsTest, NothingSetGivesTheDefaults) {
     ASSERT_TRUE(options.ok()) << options.status();
     EXPECT_FALSE(options->budget.has_value());
     EXPECT_THAT(options->devices, ElementsAre("cpu"));
-    EXPECT_EQ(options->policy, "dtr-eq");
+    EXPECT_EQ(options->policy, "ebb");
     EXPECT_EQ(options->min_bytes, 16_KiB);
     EXPECT_FALSE(options->verify || options->strict || options->quiet);
     EXPECT_EQ(options->log, LogLevel::kWarn);
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"EBBTIDE_BUDGET", "8GX", "60%"}, BadValue{"EBBTIDE_BUDGET", "0", "8GiB"},
         BadValue{"EBBTIDE_BUDGET", "120%", "100%"}, BadValue{"EBBTIDE_DEVICES", "cuda:0", "cpu"},
         BadValue{"EBBTIDE_DEVICES", "cpu,", "cpu"}, BadValue{"EBBTIDE_DEVICES", "tpu", "cpu"},
-        BadValue{"EBBTIDE_POLICY", "fifo", "dtr-eq, lru or size"},
+        BadValue{"EBBTIDE_POLICY", "fifo", "ebb, dtr-eq, lru or size"},
         BadValue{"EBBTIDE_MIN_BYTES", "-1", "512m"}, BadValue{"EBBTIDE_MIN_BYTES", "5%", "512m"},
         BadValue{"EBBTIDE_VERIFY", "maybe", "yes"}, BadValue{"EBBTIDE_STRICT", "2", "yes"},
         BadValue{"EBBTIDE_QUIET", "y", "yes"},
