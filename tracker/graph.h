@@ -4,12 +4,12 @@
 //
 // It owns storages, values and calls (tracker/value.h) and keeps them consistent: which value a
 // storage holds, which calls could make which value again, and which of that history is still of
-// use. It decides nothing (policy/) and moves no bytes (rematerializer/). What has become useless, the
-// memory of detached values and the operations of forgotten calls, is put into a Garbage list that
-// the owner frees after it has let go of its lock, because freeing may run the host's code.
+// use. It decides nothing (policy/) and moves no bytes (rematerializer/). What has become useless,
+// the memory of detached values and the operations of forgotten calls, is put into a Garbage list
+// that the owner frees after it has let go of its lock, because freeing may run the host's code.
 //
-// Threads: not synchronised; the runtime's mutex guards it. Nothing here recurses along the graph, so
-// that chains of any length are fine.
+// Threads: not synchronised; the runtime's mutex guards it. Nothing here recurses along the graph,
+// so that chains of any length are fine.
 //
 // To follow what happens to values (a policy does), implement ValueListener.
 
@@ -80,28 +80,29 @@ class Graph {
   // `copy` is not null it becomes the old value's memory; it is the graph's from then on.
   Value* Displace(Storage* storage, void* copy);
 
-  // Remembers a call. Every output value must be a source with memory, and there must be one. Returns null, and remembers
-  // nothing, if an input could not be brought back (a source without memory).
+  // Remembers a call. Every output value must be a source with memory, and there must be one.
+  // Returns null, and remembers nothing, if an input could not be brought back (a source without
+  // memory).
   Call* Record(std::unique_ptr<Operation> operation, absl::Span<const Input> inputs,
                absl::Span<const Output> outputs, Nanos cost);
 
   // The value's bytes are gone for good: calls that read it can never run again. Their outputs with
   // memory become sources, those without are lost in turn. REQUIRES: no storage's evicted value
-  // depends on it (EvictedDependents is empty) and it has neither call nor memory. A pin does not keep
-  // a value from being lost whose storage was overwritten.
+  // depends on it (EvictedDependents is empty) and it has neither call nor memory. A pin does not
+  // keep a value from being lost whose storage was overwritten.
   void Lose(Value* value);
 
   // Values that somebody waits for (a live storage holds them, or they are pinned), that have no
   // memory now, and whose rebuild would read one of `values`, directly or through other values
-  // without memory. Each such path ends at the first value found. The values in `leaving` are about to
-  // lose their memory and their storage: paths go on through them.
+  // without memory. Each such path ends at the first value found. The values in `leaving` are about
+  // to lose their memory and their storage: paths go on through them.
   std::vector<Value*> EvictedDependents(absl::Span<Value* const> values,
                                         absl::Span<Value* const> leaving = {}) const;
 
-  // What keeping the bytes of `source` makes possible: the bytes of values in memory that could leave
-  // only because it is there (they are read from it directly or through values without memory).
-  // Bytes::Max() if something that is awaited, but not in memory, depends on it. Stops counting at
-  // `enough`.
+  // What keeping the bytes of `source` makes possible: the bytes of values in memory that could
+  // leave only because it is there (they are read from it directly or through values without
+  // memory). Bytes::Max() if something that is awaited, but not in memory, depends on it. Stops
+  // counting at `enough`.
   Bytes BytesThatDependOn(Value* source, Bytes enough) const;
 
   // Memory comes and goes. Lost memory is the caller's to free.

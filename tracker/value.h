@@ -3,17 +3,17 @@
 // The words of Ebbtide as data: Storage, Value, Call and Use.
 //
 // A Storage is one buffer that the host framework owns. A Value is the content of a storage between
-// two writes; it never changes, it only gains and loses memory. A Call is one recorded operator call:
-// it reads values (each read is a Use) and makes values. A Value without a Call is a source: nothing
-// can bring its bytes back once they are gone.
+// two writes; it never changes, it only gains and loses memory. A Call is one recorded operator
+// call: it reads values (each read is a Use) and makes values. A Value without a Call is a source:
+// nothing can bring its bytes back once they are gone.
 //
 // Threads: none of these types locks anything. All of them belong to one Graph (tracker/graph.h),
 // and all access happens under the mutex of the runtime that owns the graph.
 //
-// Ownership: the Graph creates and destroys every object here. Uses hold values: a value stays known,
-// with or without memory, as long as its storage lives, a call reads it or somebody holds it. A call
-// stays known as long as one of its output values does. Hence the graph is exactly the history that
-// live values could need, and it shrinks by itself.
+// Ownership: the Graph creates and destroys every object here. Uses hold values: a value stays
+// known, with or without memory, as long as its storage lives, a call reads it or somebody holds
+// it. A call stays known as long as one of its output values does. Hence the graph is exactly the
+// history that live values could need, and it shrinks by itself.
 //
 // To describe another host's operators, derive from Operation; the tracker never looks inside.
 
