@@ -59,9 +59,9 @@ void Runtime::Settle(Value* source) {
   graph_.Unhold(source);
 }
 
-// Keeping a source's bytes lets the values that were made from it leave. That must be more than what
-// is kept, or nothing is won: a momentum buffer that was made from a gradient would keep a gradient
-// for each step.
+// Keeping a source's bytes lets the values that were made from it leave. That must be more than
+// what is kept, or nothing is won: a momentum buffer that was made from a gradient would keep a
+// gradient for each step.
 bool Runtime::WorthKeeping(Value* source) const {
   const Bytes enough = source->bytes * 2;
   return graph_.BytesThatDependOn(source, enough) >= enough;
@@ -84,8 +84,8 @@ absl::Status Runtime::BringBack(Value* value) {
   };
   if (value->memory != nullptr || lost()) return absl::OkStatus();
   if (config_.budget != Bytes::Max()) {
-    const Bytes needed = rematerializer_.WorkingSet(*value) + graph_.source_bytes() -
-                         graph_.retained_bytes();
+    const Bytes needed =
+        rematerializer_.WorkingSet(*value) + graph_.source_bytes() - graph_.retained_bytes();
     if (needed > config_.budget) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "rebuilding a value of ", FormatBytes(value->bytes), " needs at least ",
@@ -151,9 +151,10 @@ absl::StatusOr<void*> Runtime::CopyOf(const Value& value) {
   return copy;
 }
 
-// A write ends a value. A value with a call can be made again, and a source that nobody reads is not
-// missed; what remains are sources that recorded calls read. Small ones are copied. For the others,
-// evicted values that depend on them are rebuilt now, or the source is copied where they do not fit.
+// A write ends a value. A value with a call can be made again, and a source that nobody reads is
+// not missed; what remains are sources that recorded calls read. Small ones are copied. For the
+// others, evicted values that depend on them are rebuilt now, or the source is copied where they do
+// not fit.
 absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   std::vector<Argument*> written;
   for (Argument& argument : arguments) {
@@ -163,8 +164,8 @@ absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   std::vector<void*> copies(written.size(), nullptr);
   std::vector<Value*> kept;
   absl::Status status;
-  // While this thread waits for a replay that reads what it is about to write, others may evict more
-  // dependents, or write the same: only a round without a wait is final.
+  // While this thread waits for a replay that reads what it is about to write, others may evict
+  // more dependents, or write the same: only a round without a wait is final.
   for (bool waited = true; waited && status.ok();) {
     status = SaveDependents(written, &copies, &kept);
     waited = false;
@@ -378,8 +379,8 @@ absl::Status Runtime::Escape(Storage* storage) {
   return absl::OkStatus();
 }
 
-// The last resort: bytes of dropped sources are kept only so that values computed from them could be
-// made again. Where all of those are in memory, they can become sources themselves instead.
+// The last resort: bytes of dropped sources are kept only so that values computed from them could
+// be made again. Where all of those are in memory, they can become sources themselves instead.
 Bytes Runtime::SettleRetained(Bytes bytes) {
   Bytes freed(0);
   while (freed < bytes) {
@@ -436,8 +437,8 @@ std::vector<std::string> Runtime::HolderLines() const {
   return {
       absl::StrCat("pinned by operators that are running: ", FormatBytes(pinned)),
       absl::StrCat("cannot be made again (parameters, optimizer state, inputs): ",
-                   FormatBytes(now.source_bytes), ", of which kept for rebuilding others: ",
-                   FormatBytes(now.retained_bytes)),
+                   FormatBytes(now.source_bytes),
+                   ", of which kept for rebuilding others: ", FormatBytes(now.retained_bytes)),
       absl::StrCat("address known outside (numpy, data_ptr, ...): ",
                    FormatBytes(now.escaped_bytes)),
       absl::StrCat("could still be evicted: ", FormatBytes(now.candidate_bytes)),

@@ -2,17 +2,18 @@
 //
 // Runtime: the state machine between a host framework and the layers below.
 //
-// The host brackets every operator with BeginCall and EndCall (or AbortCall when it threw), and says
-// when a storage appears, is dropped or has its address taken. The runtime makes sure that what an
-// operator reads is in memory while it runs, remembers what is needed to run it again, and evicts
-// when the allocator is under pressure. Every rule by which results stay exact is kept here.
+// The host brackets every operator with BeginCall and EndCall (or AbortCall when it threw), and
+// says when a storage appears, is dropped or has its address taken. The runtime makes sure that
+// what an operator reads is in memory while it runs, remembers what is needed to run it again, and
+// evicts when the allocator is under pressure. Every rule by which results stay exact is kept here.
 //
 // Threads: all methods may be called from any thread; one mutex guards all state and is never held
 // while an operator or the host's own code (other than Host::TakeMemory and GiveMemory) runs.
-// Ownership: the runtime owns what it knows of the program. Host and OpReplayer are borrowed and must
-// outlive it. Storages are handed out as pointers that stay valid until Drop.
+// Ownership: the runtime owns what it knows of the program. Host and OpReplayer are borrowed and
+// must outlive it. Storages are handed out as pointers that stay valid until Drop.
 //
-// A trainer in C++ has its own buffers managed by runtime/buffer_session.h, which is the smallest host.
+// A trainer in C++ has its own buffers managed by runtime/buffer_session.h, which is the smallest
+// host.
 
 #ifndef EBBTIDE_RUNTIME_RUNTIME_H_
 #define EBBTIDE_RUNTIME_RUNTIME_H_
@@ -48,8 +49,8 @@ struct RuntimeConfig {
   // For tests: after every call evict each candidate with this probability, whatever the budget.
   double stress_probability = 0;
   uint64_t stress_seed = 0;
-  // A value at the end of a longer chain of calls becomes a source, so that history stays bounded in
-  // programs that never overwrite what they computed from.
+  // A value at the end of a longer chain of calls becomes a source, so that history stays bounded
+  // in programs that never overwrite what they computed from.
   uint32_t max_depth = 10'000;
   // As many in-place calls on one storage are remembered; the next makes its content a source.
   uint32_t max_chain = 16;
@@ -103,13 +104,14 @@ class Runtime {
   bool Drop(Storage* storage);
 
   // A call is about to run: rebuilds and pins what it touches, and saves what it is about to
-  // destroy. Arguments must be distinct. On error nothing is pinned: ResourceExhausted if the budget
-  // does not allow it, Internal if a replay went wrong; then the call must not run.
+  // destroy. Arguments must be distinct. On error nothing is pinned: ResourceExhausted if the
+  // budget does not allow it, Internal if a replay went wrong; then the call must not run.
   absl::Status BeginCall(absl::Span<Argument> arguments);
 
   // The call has run and took `cost`. `operation` is what can run it again, with the arguments'
-  // order as its inputs; null if it must not be run again. `outputs` are the storages that it made, in
-  // the operation's order; null for those that the host does not want to tell of (too small ones).
+  // order as its inputs; null if it must not be run again. `outputs` are the storages that it made,
+  // in the operation's order; null for those that the host does not want to tell of (too small
+  // ones).
   void EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation> operation,
                absl::Span<Storage* const> outputs, Nanos cost);
 
@@ -140,17 +142,14 @@ class Runtime {
   absl::Status PinArguments(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PinOne(Argument* argument) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BringBack(Value* value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status PrepareWrites(absl::Span<Argument> arguments)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status SaveDependents(const std::vector<Argument*>& written,
-                              std::vector<void*>* copies, std::vector<Value*>* kept)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PrepareWrites(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SaveDependents(const std::vector<Argument*>& written, std::vector<void*>* copies,
+                              std::vector<Value*>* kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<void*> CopyOf(const Value& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Displace(Argument* argument, void* copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Leaves `operation` alone if there is nothing to record.
   void Record(absl::Span<Argument> arguments, std::unique_ptr<Operation>* operation,
-              absl::Span<Storage* const> outputs, Nanos cost)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+              absl::Span<Storage* const> outputs, Nanos cost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Stress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets go of a retained source; what was made from it becomes sources.
