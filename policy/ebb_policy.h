@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ebb: Ebbtide's own policy, in the form that needs no knowledge of the program's pattern. The victim
-// is the candidate v with the least
+// ebb: Ebbtide's own policy, in the form that needs no knowledge of the program's pattern. The
+// victim is the candidate v with the least
 //
 //     A(v) / (m(v) s(v))
 //
 // A = what a rebuild of v would run now: the cost of its call and of all calls that make the values
-// without memory that it reads, directly or through others. m = bytes, s = time since the last read.
+// without memory that it reads, directly or through others. m = bytes, s = time since the last
+// read.
 //
 // Compared with the evicted neighbourhood of DTR (policy/dtr_eq_policy.h) A looks in one direction
-// only, and exactly. That matters once an optimizer is part of the program: when the backward pass is
-// nearly done, all that it has consumed forms one large neighbourhood that makes every value look
-// equally dear, and gradients of weights, which only a whole forward and backward pass could bring
-// back, would leave as readily as an activation.
+// only, and exactly. That matters once an optimizer is part of the program: when the backward pass
+// is nearly done, all that it has consumed forms one large neighbourhood that makes every value
+// look equally dear, and gradients of weights, which only a whole forward and backward pass could
+// bring back, would leave as readily as an activation.
 //
 // A decision computes A for few candidates: they are looked at in the order of a lower bound (their
 // own cost alone), until no other can be better, and each walk stops once it has lost.
