@@ -140,11 +140,10 @@ constexpr OptionSpec kTable[] = {
     {"devices", OptionSpec::Kind::kValue, "LIST", "cpu", "devices whose tensors are managed",
      kAllowedDevices, "A list with commas. The budget holds for each device by itself.",
      ParseDevices},
-    {"policy", OptionSpec::Kind::kValue, "NAME", "ebb", "how victims are chosen",
-     kAllowedPolicies,
+    {"policy", OptionSpec::Kind::kValue, "NAME", "ebb", "how victims are chosen", kAllowedPolicies,
      "`ebb` weighs all that a rebuild of a tensor would have to run now against its size and the "
-     "time since its last use. `dtr-eq` (DTR's estimate of that cost), `lru` (what was not used for "
-     "longest) and `size` (what is largest) are there to compare with.",
+     "time since its last use. `dtr-eq` (DTR's estimate of that cost), `lru` (what was not used "
+     "for longest) and `size` (what is largest) are there to compare with.",
      ParsePolicy},
     {"min-bytes", OptionSpec::Kind::kValue, "BYTES", "16KiB", "smallest storage that is evicted",
      "an amount such as 16KiB, 1m or 0",
