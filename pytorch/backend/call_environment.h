@@ -2,12 +2,13 @@
 //
 // CallEnvironment: the settings outside an operator's arguments on which its bits depend: how many
 // threads it may use, deterministic mode, matmul precision, whether oneDNN is on, denormals, the
-// default element type. Part of every recorded call; a replay under other settings puts them back for
-// its duration.
+// default element type. Part of every recorded call; a replay under other settings puts them back
+// for its duration.
 //
-// Threads: Current() reads the calling thread's settings and shares one immutable object as long as they
-// do not change. Scope changes process-wide settings of torch for a moment where they differ, as torch
-// offers no others; the program would have to change them while an operator runs to notice.
+// Threads: Current() reads the calling thread's settings and shares one immutable object as long as
+// they do not change. Scope changes process-wide settings of torch for a moment where they differ,
+// as torch offers no others; the program would have to change them while an operator runs to
+// notice.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_CALL_ENVIRONMENT_H_
 #define EBBTIDE_PYTORCH_BACKEND_CALL_ENVIRONMENT_H_

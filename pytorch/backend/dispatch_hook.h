@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hook: a boxed fallback on a dispatch key that torch does not use, below autograd and above the
-// backends' kernels, so that every operator passes it with its real arguments. It brings arguments
-// back, runs the kernel with itself switched off, and records the call.
+// The hook: a boxed fallback on a dispatch key that torch does not use, below autograd and above
+// the backends' kernels, so that every operator passes it with its real arguments. It brings
+// arguments back, runs the kernel with itself switched off, and records the call.
 //
-// Threads: the hook is armed per thread (a thread-local dispatch key); the shim arms threads as they
-// start, autograd hands the setting on to its own. It holds no lock while a kernel runs.
+// Threads: the hook is armed per thread (a thread-local dispatch key); the shim arms threads as
+// they start, autograd hands the setting on to its own. It holds no lock while a kernel runs.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_DISPATCH_HOOK_H_
 #define EBBTIDE_PYTORCH_BACKEND_DISPATCH_HOOK_H_

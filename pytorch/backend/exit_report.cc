@@ -84,23 +84,24 @@ std::string Summary(const Manager& manager, const ProcessFacts& facts) {
                                   FormatBytes(memory.peak_held), budget));
   if (manager.manages()) {
     const double seconds = ToSeconds(work.recompute_time);
-    lines.push_back(absl::StrFormat("evicted %d times (%s), rebuilt %d times by %d calls run again: "
-                                    "%.2f s, %.1f %% of %.2f s",
-                                    work.evictions, FormatBytes(work.evicted_bytes), work.rebuilds,
-                                    work.recomputed_calls, seconds,
-                                    wall > 0 ? 100 * seconds / wall : 0.0, wall));
-    lines.push_back(absl::StrFormat("most pinned at once: %s by running operators; %s kept because "
-                                    "their address was given away",
-                                    FormatBytes(runtime.largest_pinned),
-                                    FormatBytes(runtime.escaped_bytes)));
+    lines.push_back(absl::StrFormat(
+        "evicted %d times (%s), rebuilt %d times by %d calls run again: "
+        "%.2f s, %.1f %% of %.2f s",
+        work.evictions, FormatBytes(work.evicted_bytes), work.rebuilds, work.recomputed_calls,
+        seconds, wall > 0 ? 100 * seconds / wall : 0.0, wall));
+    lines.push_back(
+        absl::StrFormat("most pinned at once: %s by running operators; %s kept because "
+                        "their address was given away",
+                        FormatBytes(runtime.largest_pinned), FormatBytes(runtime.escaped_bytes)));
   }
   if (manager.out_of_memory_errors() > 0) {
     lines.push_back(absl::StrFormat("out of memory: %d times", manager.out_of_memory_errors()));
   }
-  lines.push_back(absl::StrFormat("outside of the budget (interpreter, libraries, scratch memory): "
-                                  "%s of %s resident at the peak",
-                                  FormatBytes(std::max(Bytes(0), PeakResident() - memory.peak_held)),
-                                  FormatBytes(PeakResident())));
+  lines.push_back(
+      absl::StrFormat("outside of the budget (interpreter, libraries, scratch memory): "
+                      "%s of %s resident at the peak",
+                      FormatBytes(std::max(Bytes(0), PeakResident() - memory.peak_held)),
+                      FormatBytes(PeakResident())));
   return absl::StrJoin(lines, "\n");
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Storages that are accessed without an operator, and what keeps them in memory meanwhile: a function
-// of Python's that reads them, a kernel of torch.compile that took their pointers, an operator that
-// reaches them through an object. Addresses that leave our sight for good are escapes.
+// Storages that are accessed without an operator, and what keeps them in memory meanwhile: a
+// function of Python's that reads them, a kernel of torch.compile that took their pointers, an
+// operator that reaches them through an object. Addresses that leave our sight for good are
+// escapes.
 //
 // Threads: holds belong to the thread that took them. Errors are thrown into the access, as the
 // hook's are.

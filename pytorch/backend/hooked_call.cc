@@ -72,16 +72,17 @@ void HookedCall::ScanArguments() {
     const c10::IValue& argument = begin[i];
     if (argument.isNone() || argument.isInt() || argument.isBool() || argument.isDouble()) continue;
     const bool written = info_.written != 0 && info_.Writes(i, begin);
-    const bool visible = VisitTensors(absl::MakeConstSpan(&argument, 1), [&](const at::Tensor& tensor, uint32_t) {
-      if (!tensor.defined()) return;
-      subclass_ |= tensor.key_set().has(c10::DispatchKey::Python);
-      if (c10::StorageImpl* storage = PlainStorage(tensor)) {
-        AddStorage(*storage, written);
-        return;
-      }
-      plain_ = false;
-      VisitStorages(tensor, [&](c10::StorageImpl& storage) { AddStorage(storage, written); });
-    });
+    const bool visible =
+        VisitTensors(absl::MakeConstSpan(&argument, 1), [&](const at::Tensor& tensor, uint32_t) {
+          if (!tensor.defined()) return;
+          subclass_ |= tensor.key_set().has(c10::DispatchKey::Python);
+          if (c10::StorageImpl* storage = PlainStorage(tensor)) {
+            AddStorage(*storage, written);
+            return;
+          }
+          plain_ = false;
+          VisitStorages(tensor, [&](c10::StorageImpl& storage) { AddStorage(storage, written); });
+        });
     plain_ &= visible;
   }
   for (size_t i = 0; i < entries_.size(); ++i) {
@@ -108,8 +109,8 @@ void HookedCall::CaptureArguments() {
   saved_.assign(begin, begin + info_.arguments);
   if (info_.written != 0) {
     // The call may change its arguments' geometry: describe them as they are now.
-    operation_ = TorchOperation::Capture(
-        op_, info_, keys_, saved_, [this](const c10::StorageImpl& s) { return IndexOf(s); });
+    operation_ = TorchOperation::Capture(op_, info_, keys_, saved_,
+                                         [this](const c10::StorageImpl& s) { return IndexOf(s); });
     recording_ = operation_ != nullptr;
   }
   if (!info_.random) return;
@@ -202,8 +203,8 @@ std::unique_ptr<TorchOperation> HookedCall::FinishOperation() {
     }
   }
   if (operation_ == nullptr) {
-    operation_ = TorchOperation::Capture(
-        op_, info_, keys_, saved_, [this](const c10::StorageImpl& s) { return IndexOf(s); });
+    operation_ = TorchOperation::Capture(op_, info_, keys_, saved_,
+                                         [this](const c10::StorageImpl& s) { return IndexOf(s); });
     if (operation_ == nullptr) return nullptr;
   }
   if (random_ != nullptr && !random_->StillHolds(generator_)) {
@@ -239,8 +240,8 @@ void HookedCall::KeepForOtherThreads() {
     std::vector<c10::StorageImpl*> storages;
     for (const Entry& entry : entries_) storages.push_back(entry.storage);
     for (const FreshOutput& output : fresh_) storages.push_back(output.storage);
-    const absl::Span<const c10::IValue> returned(
-        stack_.data() + (stack_.size() - info_.returns), info_.returns);
+    const absl::Span<const c10::IValue> returned(stack_.data() + (stack_.size() - info_.returns),
+                                                 info_.returns);
     KeepUntilDone(&manager_, storages, returned);
     return;
   }

@@ -162,8 +162,8 @@ Storage* Manager::Adopt(c10::StorageImpl& storage, BlockHeader& header) {
   void* const handle =
       StorageHandle(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)).release();
   void* const payload = reinterpret_cast<char*>(&header) + kBlockHeaderBytes;
-  Storage* record = runtime_->Adopt(&header.record, handle,
-                                    Bytes(static_cast<int64_t>(header.bytes)), payload);
+  Storage* record =
+      runtime_->Adopt(&header.record, handle, Bytes(static_cast<int64_t>(header.bytes)), payload);
   if (record->host != handle) ReleaseHandle(handle);
   return record;
 }
@@ -192,7 +192,9 @@ void Manager::ThrowStatus(const absl::Status& status) {
   const std::string text(status.message());
   if (absl::IsResourceExhausted(status)) {
     // A report of the allocator's is complete; a refusal before the fact is not.
-    if (absl::StrContains(text, "budget") && absl::StrContains(text, "held")) ThrowOutOfMemory(text);
+    if (absl::StrContains(text, "budget") && absl::StrContains(text, "held")) {
+      ThrowOutOfMemory(text);
+    }
     std::vector<std::string> lines = {text};
     if (manages()) {
       for (std::string& line : runtime_->HolderLines()) lines.push_back(std::move(line));
@@ -210,21 +212,22 @@ void Manager::ThrowOutOfMemory(const std::string& text) {
 
 std::string Manager::Suggestion() const {
   if (!options_.budget.has_value()) {
-    return "Suggestion: set EBBTIDE_BUDGET (or ebbtide run --budget) below the machine's memory, so "
-           "that tensors leave memory before it is exhausted.";
+    return "Suggestion: set EBBTIDE_BUDGET (or ebbtide run --budget) below the machine's memory, "
+           "so that tensors leave memory before it is exhausted.";
   }
   if (min_bytes_ > Bytes(4 << 10)) {
-    return absl::StrCat("Suggestion: raise the budget, use a smaller batch, or set "
-                        "EBBTIDE_MIN_BYTES below ",
-                        min_bytes_.count(), " so that smaller tensors can leave as well.");
+    return absl::StrCat(
+        "Suggestion: raise the budget, use a smaller batch, or set "
+        "EBBTIDE_MIN_BYTES below ",
+        min_bytes_.count(), " so that smaller tensors can leave as well.");
   }
   return "Suggestion: raise the budget or use a smaller batch: what one operator reads and writes, "
          "and what cannot be made again, must fit at once.";
 }
 
 absl::StatusOr<void*> Manager::AllocateMemory(Bytes bytes) {
-  EBB_ASSIGN_OR_RETURN(
-      void* block, allocator_.Allocate(bytes + Bytes(static_cast<int64_t>(kBlockHeaderBytes))));
+  EBB_ASSIGN_OR_RETURN(void* block,
+                       allocator_.Allocate(bytes + Bytes(static_cast<int64_t>(kBlockHeaderBytes))));
   return InitBlock(block, static_cast<size_t>(bytes.count()));
 }
 

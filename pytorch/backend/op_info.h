@@ -3,9 +3,9 @@
 // OpInfo: what the hook has to know of an operator, worked out once from its schema, its tags, its
 // registered kernels and the table of exceptions (op_table.h).
 //
-// Threads: InfoOf may be called from any thread; a thread's repeated look-ups take no lock. Infos live
-// as long as the process. An operator that is registered again after its library was destroyed gets a
-// new schema object and so a new info.
+// Threads: InfoOf may be called from any thread; a thread's repeated look-ups take no lock. Infos
+// live as long as the process. An operator that is registered again after its library was destroyed
+// gets a new schema object and so a new info.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_OP_INFO_H_
 #define EBBTIDE_PYTORCH_BACKEND_OP_INFO_H_

@@ -23,7 +23,8 @@ constexpr absl::string_view kUninitialised = "the content is whatever the memory
 constexpr absl::string_view kNewMemory = "gives an existing storage other memory or another size";
 constexpr absl::string_view kScratchOutput =
     "parts of an output are scratch memory that the kernel leaves uninitialised";
-constexpr absl::string_view kReadsBack = "reads data back to the host; there is nothing to make again";
+constexpr absl::string_view kReadsBack =
+    "reads data back to the host; there is nothing to make again";
 
 constexpr OpRow kRows[] = {
     {.name = "aten::native_batch_norm",
@@ -53,7 +54,10 @@ constexpr OpRow kRows[] = {
      .reason = "uses the forward pass's workspace, an argument, as its scratch memory"},
     {.name = "aten::mkldnn_rnn_layer", .never_replayed = true, .reason = kScratchOutput},
     {.name = "aten::_ctc_loss", .never_replayed = true, .reason = kScratchOutput},
-    {.name = "aten::empty", .never_replayed = true, .uninitialised = true, .reason = kUninitialised},
+    {.name = "aten::empty",
+     .never_replayed = true,
+     .uninitialised = true,
+     .reason = kUninitialised},
     {.name = "aten::empty_strided",
      .never_replayed = true,
      .uninitialised = true,
@@ -128,8 +132,8 @@ bool IsTrustedNamespace(absl::string_view space) {
 }
 
 bool IsCollectiveNamespace(absl::string_view space) {
-  constexpr std::array<absl::string_view, 4> kCollective = {"c10d", "_c10d_functional",
-                                                            "_c10d_functional_autograd", "symm_mem"};
+  constexpr std::array<absl::string_view, 4> kCollective = {
+      "c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem"};
   return std::find(kCollective.begin(), kCollective.end(), space) != kCollective.end();
 }
 

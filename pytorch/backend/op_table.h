@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The one table of what operators do that their schemas do not say: arguments that are written
-// silently, and results that another run of the same call would not give. Each row says why; the rows
-// were found by running every operator twice and comparing bits (tests/pytorch/test_op_db.py).
+// silently, and results that another run of the same call would not give. Each row says why; the
+// rows were found by running every operator twice and comparing bits (tests/pytorch/test_op_db.py).
 //
 // Constant data, safe on any thread. To add a row, edit op_table.cc; the lookup is by name without
 // overload ("aten::native_batch_norm").
@@ -38,7 +38,8 @@ const OpRow* FindOpRow(absl::string_view name);
 // tensor arguments count as written, and nothing is replayed.
 bool IsTrustedNamespace(absl::string_view space);
 
-// Operators of these namespaces hand tensors to other threads, which use them after the call returned.
+// Operators of these namespaces hand tensors to other threads, which use them after the call
+// returned.
 bool IsCollectiveNamespace(absl::string_view space);
 
 }  // namespace ebbtide

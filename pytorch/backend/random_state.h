@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole state of a CPU generator: the engine, and the second halves of normal draws that it keeps
-// for the next one. A call that moved the generator is replayed from the state before it.
+// The whole state of a CPU generator: the engine, and the second halves of normal draws that it
+// keeps for the next one. A call that moved the generator is replayed from the state before it.
 //
-// Captured and put back under the generator's own mutex. Snapshots are immutable and shared, because
-// the state after one call is the state before the next.
+// Captured and put back under the generator's own mutex. Snapshots are immutable and shared,
+// because the state after one call is the state before the next.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_RANDOM_STATE_H_
 #define EBBTIDE_PYTORCH_BACKEND_RANDOM_STATE_H_
@@ -35,7 +35,8 @@ class RandomState {
   std::optional<double> next_double_;
 };
 
-// Puts the default generator into `state` for as long as it lives, then back to where the program was.
+// Puts the default generator into `state` for as long as it lives, then back to where the program
+// was.
 class DefaultGeneratorScope {
  public:
   explicit DefaultGeneratorScope(const RandomState& state);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TensorSpec: a tensor argument of a recorded call, without its storage: which of the call's inputs it
-// looks at, and how (sizes, strides, offset, element type, and the flags that change what an operator
-// computes: wrapped number, conjugate and negative bit). From it and an address the same argument can
-// be made again.
+// TensorSpec: a tensor argument of a recorded call, without its storage: which of the call's inputs
+// it looks at, and how (sizes, strides, offset, element type, and the flags that change what an
+// operator computes: wrapped number, conjugate and negative bit). From it and an address the same
+// argument can be made again.
 //
-// Plain values; safe on any thread. A spec refers to no storage, so that recording a call never keeps
-// a program's memory alive.
+// Plain values; safe on any thread. A spec refers to no storage, so that recording a call never
+// keeps a program's memory alive.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_TENSOR_SPEC_H_
 #define EBBTIDE_PYTORCH_BACKEND_TENSOR_SPEC_H_
@@ -36,15 +36,16 @@ struct TensorSpec {
   absl::InlinedVector<int64_t, 4> strides;
 };
 
-// The storage of a tensor that is nothing but a view of one; null if it has none of its own (sparse,
-// nested, quantized and opaque tensors, meta tensors, symbolic sizes).
+// The storage of a tensor that is nothing but a view of one; null if it has none of its own
+// (sparse, nested, quantized and opaque tensors, meta tensors, symbolic sizes).
 c10::StorageImpl* PlainStorage(const at::Tensor& tensor);
 
-// Calls `visit` with every storage that the tensor's content lies in: one for a plain tensor, those of
-// its parts for a sparse or nested one. False if there are storages that cannot be reached.
+// Calls `visit` with every storage that the tensor's content lies in: one for a plain tensor, those
+// of its parts for a sparse or nested one. False if there are storages that cannot be reached.
 bool VisitStorages(const at::Tensor& tensor, absl::FunctionRef<void(c10::StorageImpl&)> visit);
 
-// REQUIRES: the tensor is undefined or PlainStorage is not null. `input` is the index of its storage.
+// REQUIRES: the tensor is undefined or PlainStorage is not null. `input` is the index of its
+// storage.
 TensorSpec DescribeTensor(const at::Tensor& tensor, int32_t input);
 
 // The same argument over the `bytes` bytes at `memory`, which it borrows.

@@ -19,11 +19,13 @@ namespace {
 
 thread_local int replay_depth = 0;
 
-// While it lives, operators run as the recorded one did: below autograd, autocast, functorch, Python
-// modes and the hook, and their allocations are ours.
+// While it lives, operators run as the recorded one did: below autograd, autocast, functorch,
+// Python modes and the hook, and their allocations are ours.
 class ReplayScope {
  public:
-  ReplayScope() : keys_(c10::default_included_set, kExcluded | c10::default_excluded_set) { ++replay_depth; }
+  ReplayScope() : keys_(c10::default_included_set, kExcluded | c10::default_excluded_set) {
+    ++replay_depth;
+  }
   ~ReplayScope() { --replay_depth; }
 
  private:
@@ -81,11 +83,10 @@ absl::Status StatusOfException(absl::string_view name) {
   } catch (const c10::OutOfMemoryError& error) {
     return absl::ResourceExhaustedError(error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    return absl::InternalError(absl::StrCat(name, " failed when it was run again: ",
-                                            error.what_without_backtrace()));
-  } catch (const std::exception& error) {
     return absl::InternalError(
-        absl::StrCat(name, " failed when it was run again: ", error.what()));
+        absl::StrCat(name, " failed when it was run again: ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(name, " failed when it was run again: ", error.what()));
   }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TorchOperation: one recorded operator call of PyTorch, and the replayer that runs it again through
-// the boxed dispatcher, below autograd and below the hook.
+// TorchOperation: one recorded operator call of PyTorch, and the replayer that runs it again
+// through the boxed dispatcher, below autograd and below the hook.
 //
-// Recording copies the call's arguments, with each tensor replaced by a TensorSpec, so that it holds
-// no tensor and no storage. Threads: an operation is immutable once made; replays run on whichever
-// thread needs the value. Errors of the operator become Status; ResourceExhausted for memory.
+// Recording copies the call's arguments, with each tensor replaced by a TensorSpec, so that it
+// holds no tensor and no storage. Threads: an operation is immutable once made; replays run on
+// whichever thread needs the value. Errors of the operator become Status; ResourceExhausted for
+// memory.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_TORCH_OPERATION_H_
 #define EBBTIDE_PYTORCH_BACKEND_TORCH_OPERATION_H_
@@ -33,8 +34,8 @@ class TorchOperation : public Operation {
   // Index of a storage among the call's arguments; TensorSpec::kNoBytes if it has no bytes.
   using IndexOf = absl::FunctionRef<int32_t(const c10::StorageImpl&)>;
 
-  // Null if an argument cannot be described (a tensor without plain storage, an object that may hold
-  // tensors). `keys` is the set that the call is dispatched with below the hook.
+  // Null if an argument cannot be described (a tensor without plain storage, an object that may
+  // hold tensors). `keys` is the set that the call is dispatched with below the hook.
   static std::unique_ptr<TorchOperation> Capture(const c10::OperatorHandle& op, const OpInfo& info,
                                                  c10::DispatchKeySet keys,
                                                  absl::Span<const c10::IValue> arguments,
@@ -95,8 +96,8 @@ class TorchReplayer : public OpReplayer {
 // Whether the calling thread is running a replay: its allocations are not the program's.
 bool InReplay();
 
-// Calls `visit` with each tensor of a stack's values, those in lists included, and its running number.
-// False if there is something in which tensors could hide.
+// Calls `visit` with each tensor of a stack's values, those in lists included, and its running
+// number. False if there is something in which tensors could hide.
 bool VisitTensors(absl::Span<const c10::IValue> values,
                   absl::FunctionRef<void(const at::Tensor&, uint32_t place)> visit);
 
