@@ -207,7 +207,7 @@ TEST(RegistryTest, SaysWhichPoliciesThereAre) {
   }
 }
 
-TEST(RegistryTest, TheDefaultComesFirst) { EXPECT_EQ(PolicyNames().front(), "dtr-eq"); }
+TEST(RegistryTest, TheDefaultComesFirst) { EXPECT_EQ(PolicyNames().front(), "ebb"); }
 
 }  // namespace
 }  // namespace ebbtide

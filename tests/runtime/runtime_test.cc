@@ -119,6 +119,22 @@ TEST_F(RuntimeTest, ADroppedSourceIsRetainedUntilNobodyNeedsIt) {
   EXPECT_EQ(allocator_->stats().live, Bytes(0));
 }
 
+TEST_F(RuntimeTest, ADroppedSourceIsNotKeptForLessThanTwiceItsBytes) {
+  Start(Calm());
+  Buffer x = Source(1);
+  const Buffer y = Add({x}, 2);
+  x = {};
+  EXPECT_EQ(stats().retained_bytes, Bytes(0));
+  EXPECT_EQ(stats().live_calls, 0u) << "y is a source now";
+  x = Source(1);
+  const Buffer z = Add({x}, 3);
+  const Buffer w = Add({x}, 4);
+  x = {};
+  EXPECT_EQ(stats().retained_bytes, Bytes(kBytes));
+  EXPECT_EQ(Read(y), 3u);
+  EXPECT_EQ(Read(z) + Read(w), 9u);
+}
+
 TEST_F(WriteRules, AnEvictedDependentIsRebuiltBeforeItsSourceIsOverwritten) {
   Start(EvictAll());
   const Buffer x = Source(1);
