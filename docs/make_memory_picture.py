@@ -184,9 +184,9 @@ def main():
     managed = series([*launcher, "--", *program], baseline([*launcher, "--"], arguments.python))
     name = f"{arguments.model}, batch {arguments.batch}"
     arguments.output.write_text(draw(plain, managed, budget, name), encoding="utf-8")
-    print(f"{arguments.output}: budget {budget / MIB:.0f} MiB, highest above the imports: plain "
-          f"{max(v for _, v in plain) / MIB:.0f} MiB, managed {max(v for _, v in managed) / MIB:.0f}"
-          " MiB")
+    tops = [max(value for _, value in points) / MIB for points in (plain, managed)]
+    print(f"{arguments.output}: budget {budget / MIB:.0f} MiB, highest above the imports: "
+          f"plain {tops[0]:.0f} MiB, managed {tops[1]:.0f} MiB")
 
 
 if __name__ == "__main__":
