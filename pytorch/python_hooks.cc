@@ -21,7 +21,12 @@ namespace ebbtide {
 namespace {
 
 // How a function uses memory: the same numbers as in python_hooks.py.
-enum Mode { kRead = 0, kEscape = 1, kNotCow = 2, kReadToInt = 3 };
+enum Mode { kRead = 0, kEscape = 1, kNotCow = 2, kReadToInt = 3, kWrite = 4 };
+
+HoldKind KindOf(int mode, bool saving) {
+  if (mode == kWrite) return HoldKind::kWrite;
+  return mode == kEscape && !saving ? HoldKind::kEscape : HoldKind::kRead;
+}
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using Storages = absl::InlinedVector<StoragePtr, 2>;
@@ -66,14 +71,14 @@ void Release(const Storages& storages, size_t count) {
 
 // Holds all storages or none. What went wrong, as a Python exception type and text; null if
 // nothing.
-std::pair<void*, std::string> HoldAll(const Storages& storages, bool escape) {
+std::pair<void*, std::string> HoldAll(const Storages& storages, HoldKind kind) {
   const State& state = *g_state;
   std::pair<void*, std::string> failure{nullptr, ""};
   size_t held = 0;
   // Bringing memory back may take long and may need other threads.
   void* thread = state.api.PyEval_SaveThread();
   try {
-    for (; held < storages.size(); ++held) state.callbacks.hold(*storages[held], escape);
+    for (; held < storages.size(); ++held) state.callbacks.hold(*storages[held], kind);
   } catch (const c10::OutOfMemoryError& error) {
     failure = {state.out_of_memory_error, error.what_without_backtrace()};
   } catch (const c10::Error& error) {
@@ -102,7 +107,7 @@ void* AroundCall(const PythonCall& call) {
   if (call.mode == kNotCow) return state.api.PyBool_FromLong(0);
 
   const bool saving = t_saving > 0;
-  const auto [error, text] = HoldAll(storages, call.mode == kEscape && !saving);
+  const auto [error, text] = HoldAll(storages, KindOf(call.mode, saving));
   if (error != nullptr) {
     state.api.PyErr_SetString(error, text.c_str());
     return call.mode == kReadToInt ? reinterpret_cast<void*>(-1) : nullptr;

@@ -27,14 +27,19 @@
 
 namespace ebbtide {
 
+enum class HoldKind {
+  kRead,    // The memory is read until the matching `release`.
+  kWrite,   // And written: what was there before ends.
+  kEscape,  // The address outlives the call: keep the memory for the rest of the storage's life.
+};
+
 struct PythonHookCallbacks {
-  // Python is about to read the storage's memory: bring it back if it was evicted, disarm it (the
-  // access that follows is known) and keep it where it is until the matching `release`. With
-  // `escape` the address outlives the call: keep it for the rest of the storage's life (there is
-  // a `release` all the same). Called for storages that are not ours as well. May throw: a
-  // c10::OutOfMemoryError becomes torch.OutOfMemoryError, anything else a RuntimeError; there is
-  // no `release` then.
-  void (*hold)(c10::StorageImpl& storage, bool escape);
+  // Python is about to use the storage's memory: bring it back if it was evicted, disarm it (the
+  // access that follows is known) and keep it where it is until the matching `release`, which comes
+  // for an escape as well. Called for storages that are not ours, too. May throw: a
+  // c10::OutOfMemoryError becomes torch.OutOfMemoryError, anything else a RuntimeError; there is no
+  // `release` then.
+  void (*hold)(c10::StorageImpl& storage, HoldKind kind);
   // Arms it again unless it has escaped. Must not throw. The storage may have another data
   // pointer by now.
   void (*release)(c10::StorageImpl& storage);

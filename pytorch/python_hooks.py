@@ -11,19 +11,20 @@ import ctypes
 import functools
 import sys
 
-# How a function uses the memory (python_hooks.cc has the same numbers): it reads while it runs, or
-# gives the address away.
+# How a function uses the memory (python_hooks.cc has the same numbers): it reads or writes while it
+# runs, or gives the address away.
 READ = 0
 ESCAPE = 1
 NOT_COW = 2
 READ_TO_INT = 3  # The C function returns an int, -1 for an error.
+WRITE = 4  # It changes the memory itself, without an operator.
 
 TENSOR_METHODS = {
-    "apply_": READ,
+    "apply_": WRITE,
     "const_data_ptr": ESCAPE,
     "data_ptr": ESCAPE,
-    "map_": READ,
-    "map2_": READ,
+    "map_": WRITE,
+    "map2_": WRITE,
     "numpy": ESCAPE,
     "tolist": READ,
 }
@@ -31,9 +32,9 @@ TENSOR_METHODS = {
 STORAGE_METHODS = {
     "__getitem__": READ,
     "__setitem__": READ_TO_INT,
-    "_byteswap": READ,
+    "_byteswap": WRITE,
     "_resize_with_addr_": ESCAPE,
-    "_set_from_file": READ,
+    "_set_from_file": WRITE,
     "_share_cuda_": ESCAPE,
     "_share_fd_cpu_": READ,
     "_share_filename_cpu_": READ,

@@ -2,6 +2,8 @@
 //
 // The entry of a backend: called by the preload shim right after torch has been loaded.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -13,6 +15,7 @@
 #include "pytorch/backend/dispatch_hook.h"
 #include "pytorch/backend/exit_report.h"
 #include "pytorch/backend/held_storages.h"
+#include "pytorch/backend/late_threads.h"
 #include "pytorch/backend/manager.h"
 #include "pytorch/exit_hook.h"
 #include "pytorch/python_hooks.h"
@@ -23,6 +26,7 @@ namespace ebbtide {
 namespace {
 
 ProcessFacts* facts = nullptr;
+const EbbtideShimApi* shim = nullptr;
 std::atomic<bool> armed{false};
 
 // Nothing can read a storage unseen any more: the calling thread and all that start from now on are
@@ -32,6 +36,7 @@ void StartManaging() {
   manager->AllowEvictions();
   armed.store(true);
   ArmThread();
+  if (shim->unarmed_threads() > 0) ArmThreadsAtFirstOperator(shim->on_compute_worker);
   const Bytes budget = manager->allocator().budget();
   EBB_INFO("managing cpu, budget %s, torch %s",
            budget == Bytes::Max() ? "none" : FormatBytes(budget), facts->torch_version);
@@ -41,7 +46,11 @@ void OnPythonReady(const absl::Status& status) {
   if (status.ok()) {
     StartManaging();
   } else {
-    EBB_WARN("%s; nothing is evicted and the program runs unmanaged", status.message());
+    Manager::Get()->GiveUp();
+    const bool strict = Manager::Get()->options().strict;
+    EBB_WARN("%s; %s", status.message(),
+             strict ? "stopping, as EBBTIDE_STRICT asks" : "the program runs unmanaged");
+    if (strict) _exit(2);
   }
 }
 
@@ -61,18 +70,8 @@ void PublishHooks(const EbbtideShimApi& api) {
   api.publish(&hooks);
 }
 
-absl::Status StartBackend(const EbbtideShimApi& api) {
-  EBB_ASSIGN_OR_RETURN(const Options options,
-                       LoadOptions([](const char* name) { return std::getenv(name); }));
-  EBB_RETURN_IF_ERROR(
-      InitLog({.level = options.log, .quiet = options.quiet, .log_file = options.log_file}));
-  facts = new ProcessFacts{.torch_version = api.torch_version, .started = MonotonicNow()};
-  EBB_RETURN_IF_ERROR(Manager::Start(options));
-  SetExitHook([] { WriteExitReport(*Manager::Get(), *facts); });
-  if (!Manager::Get()->manages()) {
-    EBB_INFO("observing cpu, no budget, torch %s", facts->torch_version);
-    return absl::OkStatus();
-  }
+// What evictions need, once torch has our allocator.
+absl::Status PrepareEvictions(const EbbtideShimApi& api) {
   PublishHooks(api);
   SetComputeWorkerTest(api.on_compute_worker);
   EBB_RETURN_IF_ERROR(CheckStorageSwap());
@@ -85,6 +84,24 @@ absl::Status StartBackend(const EbbtideShimApi& api) {
   PythonHookCallbacks callbacks = MakePythonHookCallbacks();
   callbacks.ready = &OnPythonReady;
   return StartPythonHooks(callbacks);
+}
+
+absl::Status StartBackend(const EbbtideShimApi& api) {
+  EBB_ASSIGN_OR_RETURN(const Options options,
+                       LoadOptions([](const char* name) { return std::getenv(name); }));
+  EBB_RETURN_IF_ERROR(
+      InitLog({.level = options.log, .quiet = options.quiet, .log_file = options.log_file}));
+  shim = &api;
+  facts = new ProcessFacts{.torch_version = api.torch_version, .started = MonotonicNow()};
+  EBB_RETURN_IF_ERROR(Manager::Start(options));
+  SetExitHook([] { WriteExitReport(*Manager::Get(), *facts); });
+  if (!Manager::Get()->manages()) {
+    EBB_INFO("observing cpu, no budget, torch %s", facts->torch_version);
+    return absl::OkStatus();
+  }
+  const absl::Status prepared = PrepareEvictions(api);
+  if (!prepared.ok()) Manager::Get()->GiveUp();
+  return prepared;
 }
 
 }  // namespace

@@ -10,12 +10,18 @@
 namespace ebbtide {
 namespace {
 
+struct PythonHold {
+  c10::StorageImpl* storage;
+  Value* value;               // of a reader
+  Runtime::Argument written;  // of a writer
+};
+
 struct Holds {
   // Calls that began but were not ended: compiled kernels may write what they take.
   std::vector<Runtime::Argument> kernel;
   std::vector<Value*> in_operator;
-  // Python's readers nest; each release undoes the last hold of its storage.
-  std::vector<std::pair<c10::StorageImpl*, Value*>> python;
+  // Python's readers and writers nest; each release undoes the last hold of its storage.
+  std::vector<PythonHold> python;
 };
 
 thread_local Holds holds;
@@ -32,11 +38,17 @@ Value* PinRecord(Storage* record) {
 }
 
 // The access may write: the content from before ends here, as with an operator that writes.
-void HoldForKernel(Storage* record) {
+Runtime::Argument BeginWrite(Storage* record) {
   Runtime::Argument argument{.storage = record, .written = true};
   Check(Manager::Get()->runtime().BeginCall(absl::MakeSpan(&argument, 1)));
-  holds.kernel.push_back(argument);
+  return argument;
 }
+
+void EndWrite(Runtime::Argument argument) {
+  Manager::Get()->runtime().EndCall(absl::MakeSpan(&argument, 1), nullptr, {}, Nanos(0));
+}
+
+void HoldForKernel(Storage* record) { holds.kernel.push_back(BeginWrite(record)); }
 
 void OnTouch(c10::StorageImpl& storage, AccessKind kind) {
   auto* record = static_cast<Storage*>(RecordOfEvicted(storage));
@@ -72,24 +84,28 @@ void OnEscape(c10::StorageImpl& storage, BlockHeader& header, AccessKind kind) {
 
 void OnEvictedGone(void* record) { Manager::Get()->EvictedGone(static_cast<Storage*>(record)); }
 
-void Hold(c10::StorageImpl& storage, bool escape) {
-  if (escape) {
+void Hold(c10::StorageImpl& storage, HoldKind kind) {
+  Storage* record = Manager::RecordOf(storage);
+  if (kind == HoldKind::kEscape) {
     Manager::Get()->Escape(storage);
-    Disarm(storage);
-    return;
-  }
-  if (Storage* record = Manager::RecordOf(storage)) {
-    holds.python.emplace_back(&storage, PinRecord(record));
+  } else if (record != nullptr && kind == HoldKind::kRead) {
+    holds.python.push_back({&storage, PinRecord(record), {}});
+  } else if (record != nullptr) {
+    holds.python.push_back({&storage, nullptr, BeginWrite(record)});
   }
   Disarm(storage);
 }
 
 void Release(c10::StorageImpl& storage) {
   for (size_t i = holds.python.size(); i-- > 0;) {
-    if (holds.python[i].first != &storage) continue;
-    Value* const value = holds.python[i].second;
+    if (holds.python[i].storage != &storage) continue;
+    PythonHold hold = holds.python[i];
     holds.python.erase(holds.python.begin() + static_cast<ptrdiff_t>(i));
-    Manager::Get()->runtime().Unpin(value);
+    if (hold.value != nullptr) {
+      Manager::Get()->runtime().Unpin(hold.value);
+    } else {
+      EndWrite(hold.written);
+    }
     break;
   }
   const BlockHeader* header = HeaderOf(storage);
@@ -108,10 +124,8 @@ PythonHookCallbacks MakePythonHookCallbacks() {
 
 void ReleaseKernelHolds() {
   if (holds.kernel.empty()) return;
-  std::vector<Runtime::Argument> arguments = std::exchange(holds.kernel, {});
-  for (Runtime::Argument& argument : arguments) {
-    Manager::Get()->runtime().EndCall(absl::MakeSpan(&argument, 1), nullptr, {}, Nanos(0));
-  }
+  const std::vector<Runtime::Argument> arguments = std::exchange(holds.kernel, {});
+  for (const Runtime::Argument& argument : arguments) EndWrite(argument);
 }
 
 void ReleaseOperatorHolds() {

@@ -287,6 +287,7 @@ void Manager::RegisterForkHandlers() {
       },
       [] {
         instance_->forked_.store(true);
+        instance_->replayer_.UseNewThreads();
         instance_->allocator_.UnlockAfterFork();
         if (instance_->manages()) instance_->runtime_->UnlockAfterFork();
       });

@@ -23,8 +23,8 @@
 #include "allocator/caching_allocator.h"
 #include "allocator/host_memory.h"
 #include "base/options.h"
-#include "pytorch/block_header.h"
 #include "pytorch/backend/torch_operation.h"
+#include "pytorch/block_header.h"
 #include "rematerializer/host.h"
 #include "runtime/runtime.h"
 
@@ -87,6 +87,10 @@ class Manager : public Host {
   // Evictions may start: nothing can read a storage without being seen any more.
   void AllowEvictions() { evictions_allowed_.store(true); }
   bool evictions_allowed() const { return evictions_allowed_.load(std::memory_order_relaxed); }
+
+  // Nothing may ever be evicted in this process: the budget is lifted, so that the program runs as
+  // it would without us.
+  void GiveUp() { allocator_.set_budget(Bytes::Max()); }
 
   // True in a child of fork, where OpenMP's threads are missing.
   bool in_forked_child() const { return forked_.load(std::memory_order_relaxed); }

@@ -82,8 +82,8 @@ at::Tensor MakeTensor(const TensorSpec& spec, void* memory, size_t bytes) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
       c10::DataPtr(memory, c10::Device(c10::kCPU)), /*allocator=*/nullptr, /*resizable=*/false);
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), spec.keys,
-                                                   spec.dtype);
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), spec.keys, spec.dtype);
   impl->set_sizes_and_strides(c10::IntArrayRef(spec.sizes.data(), spec.sizes.size()),
                               c10::IntArrayRef(spec.strides.data(), spec.strides.size()),
                               spec.offset);

@@ -7,6 +7,8 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -243,6 +245,17 @@ absl::Status TorchOperation::Replay(const Call& call, absl::Span<void* const> in
   } catch (...) {
     return StatusOfException(name());
   }
+}
+
+absl::Status TorchReplayer::Replay(const Call& call, absl::Span<void* const> inputs,
+                                   absl::Span<void*> outputs) {
+  const auto& operation = static_cast<const TorchOperation&>(*call.operation);
+  if (!new_threads_.load(std::memory_order_relaxed)) {
+    return operation.Replay(call, inputs, outputs);
+  }
+  absl::Status status;
+  std::thread([&] { status = operation.Replay(call, inputs, outputs); }).join();
+  return status;
 }
 
 }  // namespace ebbtide

@@ -14,6 +14,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -88,9 +89,14 @@ class TorchOperation : public Operation {
 class TorchReplayer : public OpReplayer {
  public:
   absl::Status Replay(const Call& call, absl::Span<void* const> inputs,
-                      absl::Span<void*> outputs) override {
-    return static_cast<const TorchOperation&>(*call.operation).Replay(call, inputs, outputs);
-  }
+                      absl::Span<void*> outputs) override;
+
+  // From now on every replay runs on a thread of its own: after a fork the OpenMP of the surviving
+  // thread waits for workers that the child does not have, that of a new thread starts its own.
+  void UseNewThreads() { new_threads_.store(true, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> new_threads_{false};
 };
 
 // Whether the calling thread is running a replay: its allocations are not the program's.

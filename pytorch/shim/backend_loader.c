@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "pytorch/shim/shim_internal.h"
@@ -34,12 +35,22 @@ void ebbtide_publish(const EbbtideBackendHooks* hooks) {
   atomic_store_explicit(&current_hooks, next, memory_order_release);
 }
 
+// Whether EBBTIDE_STRICT asks that the program be stopped: anything but a word for no does.
+static int StrictRequested(void) {
+  const char* setting = getenv("EBBTIDE_STRICT");
+  if (setting == NULL) return 0;
+  static const char* const kNo[] = {"", "0", "no", "false", "off"};
+  for (size_t i = 0; i < sizeof(kNo) / sizeof(kNo[0]); ++i) {
+    if (strcasecmp(setting, kNo[i]) == 0) return 0;
+  }
+  return 1;
+}
+
 // Says why the program runs unmanaged, in one write so that the lines of several processes do not
-// mix. Under EBBTIDE_STRICT=1 ends the process instead: at once, as torch is half imported and
+// mix. Under EBBTIDE_STRICT ends the process instead: at once, as torch is half imported and
 // has nothing to tidy up.
 static __attribute__((format(printf, 1, 2))) void Unmanaged(const char* format, ...) {
-  const char* strict_setting = getenv("EBBTIDE_STRICT");
-  const int strict = strict_setting != NULL && strcmp(strict_setting, "1") == 0;
+  const int strict = StrictRequested();
   char line[EBBTIDE_LINE_BYTES];
   va_list arguments;
   va_start(arguments, format);
@@ -48,7 +59,7 @@ static __attribute__((format(printf, 1, 2))) void Unmanaged(const char* format, 
   if (length < 0) return;
   char text[EBBTIDE_LINE_BYTES + 128];
   length = snprintf(text, sizeof(text), "[ebbtide] %s; %s\n", line,
-                    strict ? "stopping, as EBBTIDE_STRICT=1 asks" : "the program runs unmanaged");
+                    strict ? "stopping, as EBBTIDE_STRICT asks" : "the program runs unmanaged");
   ssize_t written = write(STDERR_FILENO, text, (size_t)length);
   (void)written;  // There is nowhere to say that stderr is closed.
   if (strict) _exit(2);
