@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training steps that step_bench.py measures: plain PyTorch, the same bits in every process.
+
+`NETWORKS[name]()` builds the model and one batch; each `step()` trains on that batch once and
+returns the loss.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+CLASSES = 10
+TOKENS = 101
+
+
+class Training:
+    """A model, its optimizer and a batch that stays the same, so that all steps cost the same."""
+
+    def __init__(self, model, inputs, target, optimizer=torch.optim.SGD, repeats=1):
+        self.model = model
+        self.inputs = inputs
+        self.target = target
+        self.optimizer = optimizer(model.parameters(), lr=0.001)
+        self.repeats = repeats
+
+    def step(self):
+        for _ in range(self.repeats):
+            self.optimizer.zero_grad()
+            scores = self.model(self.inputs)
+            loss = functional.cross_entropy(scores.flatten(0, -2), self.target.flatten())
+            loss.backward()
+            self.optimizer.step()
+        return loss.detach()
+
+
+def images(count, side):
+    return torch.randn(count, 3, side, side), torch.randint(CLASSES, (count,))
+
+
+def sentences(count, length):
+    tokens = torch.randint(TOKENS, (count, length + 1))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def resnet18():
+    from torchvision.models import resnet
+
+    return Training(resnet.resnet18(num_classes=CLASSES), *images(64, 96))
+
+
+def densenet121():
+    from torchvision.models import densenet
+
+    model = densenet.DenseNet(12, (6, 12, 24, 16), 24, num_classes=CLASSES)
+    return Training(model, *images(16, 64))
+
+
+def vit():
+    from torchvision.models import vision_transformer
+
+    model = vision_transformer.VisionTransformer(
+        image_size=64, patch_size=8, num_layers=6, num_heads=4, hidden_dim=128, mlp_dim=256,
+        dropout=0.1, num_classes=CLASSES,
+    )  # fmt: skip
+    return Training(model, *images(32, 64), torch.optim.AdamW)
+
+
+class Lstm(nn.Module):
+    def __init__(self, width, layers):
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, width)
+        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True, dropout=0.2)
+        self.head = nn.Linear(width, TOKENS)
+
+    def forward(self, tokens):
+        hidden, _ = self.lstm(self.embedding(tokens))
+        return self.head(hidden)
+
+
+def lstm():
+    return Training(Lstm(128, 4), *sentences(32, 64), torch.optim.Adam)
+
+
+class Encoder(nn.Module):
+    def __init__(self, width, layers, length):
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, width)
+        self.position = nn.Parameter(torch.randn(length, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, TOKENS)
+
+    def forward(self, tokens):
+        return self.head(self.encoder(self.embedding(tokens) + self.position))
+
+
+def encoder():
+    return Training(Encoder(128, 4, 64), *sentences(32, 64), torch.optim.Adam)
+
+
+def mlp():
+    """Bound by operators, not by arithmetic: what a call costs is all that it shows."""
+    layers = []
+    for _ in range(8):
+        layers += [nn.Linear(8, 8), nn.ReLU()]
+    return Training(
+        nn.Sequential(*layers, nn.Linear(8, CLASSES)), torch.randn(4, 8),
+        torch.randint(CLASSES, (4,)), repeats=50,
+    )  # fmt: skip
+
+
+NETWORKS = {
+    "resnet18": resnet18,
+    "densenet121": densenet121,
+    "vit": vit,
+    "lstm": lstm,
+    "encoder": encoder,
+    "mlp": mlp,
+}
