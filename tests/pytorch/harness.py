@@ -63,6 +63,7 @@ class Outcome:
     stats: dict
     peak_rss_bytes: int
     seconds: float
+    cpu_seconds: float = 0
     children_stats: list = dataclasses.field(default_factory=list)
 
     def device(self, name="cpu"):
@@ -76,7 +77,12 @@ class Outcome:
     def describe(self):
         """The command to repeat the run by hand, and the end of what it said."""
         return (f"command: {self.command}\nexit status: {self.status}, "
-                f"{self.seconds:.1f} s\nstderr (end):\n{self.stderr[-4000:]}")
+                f"{self.seconds:.1f} s\nstderr (end):\n{self.said(4000)}")
+
+    def said(self, length):
+        """The end of stderr, without the long list of modules that a crash prints last."""
+        lines = [line for line in self.stderr.splitlines() if "Extension modules:" not in line]
+        return "\n".join(lines)[-length:]
 
     def check(self):
         """Fails the test unless the program ended well and wrote its report."""
@@ -108,18 +114,18 @@ def managed_environment(budget=None, stress=None, stats_file=None, env=None):
 
 
 def wait_with_rusage(process, timeout):
-    """Waits for a child; returns (exit status as subprocess gives it, peak RSS in bytes)."""
+    """Waits for a child; returns (exit status as subprocess gives it, its resource usage)."""
     deadline = time.monotonic() + timeout
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return process.returncode, usage.ru_maxrss * 1024
+            return process.returncode, usage
         if time.monotonic() > deadline:
             # SIGABRT first: with PYTHONFAULTHANDLER the child says where it hangs.
             os.kill(process.pid, signal.SIGABRT)
             time.sleep(2)
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)
             deadline = time.monotonic() + 60
         time.sleep(0.01)
 
@@ -140,11 +146,11 @@ def launch(argv, env, timeout, folder, drive=None):
                                    stderr=stderr, cwd=folder)
         if drive:
             threading.Thread(target=drive, args=(process,), daemon=True).start()
-        status, rss = wait_with_rusage(process, timeout)
+        status, usage = wait_with_rusage(process, timeout)
     seconds = time.monotonic() - started
     if seconds > timeout:
         status = f"timed out after {timeout} s"
-    return (process.pid, status, rss, seconds, out.read_text(errors="replace"),
+    return (process.pid, status, usage, seconds, out.read_text(errors="replace"),
             err.read_text(errors="replace"))
 
 
@@ -167,13 +173,14 @@ def run(program, *args, managed=True, budget=None, stress=None, env=None, throug
                     "--", *argv]
         elif managed:
             extra = managed_environment(budget, stress, folder / "stats.%p.json", env)
-        pid, status, rss, seconds, stdout, stderr = launch(
+        pid, status, usage, seconds, stdout, stderr = launch(
             argv, {**clean_environment(), **extra}, timeout, folder, drive)
         shown = [f"{name}={value}" for name, value in extra.items()] + argv
         own = folder / f"stats.{pid}.json"
         others = [read_json(path) for path in folder.glob("stats.*.json") if path != own]
         return Outcome(" ".join(shown).replace(str(folder), "/tmp"), status, stdout, stderr,
-                       read_json(folder / "result.json"), read_json(own), rss, seconds, others)
+                       read_json(folder / "result.json"), read_json(own),
+                       usage.ru_maxrss * 1024, seconds, usage.ru_utime + usage.ru_stime, others)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

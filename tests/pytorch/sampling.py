@@ -76,7 +76,7 @@ def compare_shard(database, shard, **options):
     """The failures of a shard, as text, and how many samples were compared."""
     expected, actual = plain_shard(database, shard), Shard(database, shard, **options)
     failures = [f"{group}: the child died in {name!r}, exit status {outcome.status}: "
-                f"{outcome.stderr[-1500:]}"
+                f"{outcome.said(1500)}"
                 for group, (name, outcome) in actual.crashes.items()]
     for name, line in expected.lines.items():
         if line["group"] in actual.crashes or line["group"] in expected.crashes:

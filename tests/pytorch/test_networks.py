@@ -12,16 +12,15 @@ RANDOM_STRESS = ("evict-random:1:0.5", "evict-random:2:0.05") if harness.TEST_AL
     "evict-random:1:0.3",)
 
 
-def train_args(network, feature, large=False):
-    return ("train.py", network, "--feature", feature) + (("--large",) if large else ())
-
-
-def under_stress(feature, network, stress):
-    return harness.compare(*train_args(network, feature), stress=stress)
+def train_args(network, feature, large=False, steps=2):
+    args = ("train.py", network, "--feature", feature, "--steps", steps)
+    return args + (("--large",) if large else ())
 
 
 def evict_all(pair):
-    return under_stress(*pair, "evict-all")
+    feature, network = pair
+    steps = catalog.STEPS.get(network, 2)
+    return harness.compare(*train_args(network, feature, steps=steps), stress="evict-all")
 
 
 @pytest.mark.background(work=evict_all)
@@ -32,7 +31,7 @@ def test_evict_all(pair, background):
 
 
 def evict_random(network, stress):
-    return under_stress("plain", network, stress)
+    return harness.compare(*train_args(network, "plain"), stress=stress)
 
 
 @pytest.mark.background(work=evict_random)

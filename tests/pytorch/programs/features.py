@@ -77,7 +77,9 @@ def plain(job):
         optimizer = torch.optim.Adagrad(parameters, lr=1e-2)
     elif name == "Encoder":
         optimizer = torch.optim.Adam(parameters, lr=1e-3, foreach=True)
-    elif name in ("Gpt2", "VisionTransformer", "MobileNetV3"):
+    elif name == "MobileNetV3":
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=False)
+    elif name in ("Gpt2", "VisionTransformer"):
         optimizer = torch.optim.AdamW(parameters, lr=1e-3)
     else:
         optimizer = sgd_optimizer(job)
@@ -108,7 +110,7 @@ def adagrad(job):
 
 def lbfgs(job):
     job.optimizer = optimizer = torch.optim.LBFGS(
-        job.model.parameters(), lr=0.1, max_iter=3, history_size=3, line_search_fn="strong_wolfe")
+        job.model.parameters(), lr=0.1, max_iter=2, history_size=2, line_search_fn="strong_wolfe")
     job.model.train()
     for index in range(job.steps):
         def closure():

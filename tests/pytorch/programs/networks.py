@@ -64,8 +64,9 @@ class DenseNet121(ImageNetwork):
     def model(self):
         from torchvision.models import densenet
 
-        growth, first = (12, 24) if self.large else (4, 8)
-        return densenet.DenseNet(growth, (6, 12, 24, 16), first, num_classes=self.classes)
+        if self.large:
+            return densenet.DenseNet(12, (6, 12, 24, 16), 24, num_classes=self.classes)
+        return densenet.DenseNet(4, (2, 3, 4, 3), 8, num_classes=self.classes)
 
 
 class MobileNetV3(ImageNetwork):
@@ -84,8 +85,8 @@ class VisionTransformer(ImageNetwork):
 
         # Position embeddings fix the image's side; varied batches change their count only.
         return vision_transformer.VisionTransformer(
-            image_size=32, patch_size=4 if self.large else 8, num_layers=6, num_heads=4,
-            hidden_dim=64, mlp_dim=128, dropout=0.1, num_classes=self.classes)
+            image_size=32, patch_size=4 if self.large else 8, num_layers=6 if self.large else 2,
+            num_heads=4, hidden_dim=64, mlp_dim=128, dropout=0.1, num_classes=self.classes)
 
     def batch(self, index, varied=False):
         (images,), target = super().batch(index, varied)
@@ -188,16 +189,16 @@ class EncoderModel(nn.Module):
 
 class Encoder(TokenNetwork):
     def model(self):
-        return EncoderModel(self.classes, 64 if self.large else 16, 4)
+        return EncoderModel(self.classes, *((64, 4) if self.large else (16, 2)))
 
 
 class Gpt2(TokenNetwork):
     def model(self):
         from transformers import GPT2Config, GPT2LMHeadModel
 
-        width = 64 if self.large else 16
+        width, layers = (64, 4) if self.large else (16, 2)
         config = GPT2Config(
-            vocab_size=self.classes, n_positions=64, n_embd=width, n_layer=4, n_head=4,
+            vocab_size=self.classes, n_positions=64, n_embd=width, n_layer=layers, n_head=4,
             use_cache=False, bos_token_id=0, eos_token_id=0)
         return GPT2LMHeadModel(config)
 
