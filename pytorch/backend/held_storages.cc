@@ -85,7 +85,7 @@ void OnEscape(c10::StorageImpl& storage, BlockHeader& header, AccessKind kind) {
 void OnEvictedGone(void* record) { Manager::Get()->EvictedGone(static_cast<Storage*>(record)); }
 
 void Hold(c10::StorageImpl& storage, HoldKind kind) {
-  Storage* record = Manager::RecordOf(storage);
+  Storage* record = Manager::Get()->RecordOf(storage);
   if (kind == HoldKind::kEscape) {
     Manager::Get()->Escape(storage);
   } else if (record != nullptr && kind == HoldKind::kRead) {

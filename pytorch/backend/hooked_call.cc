@@ -67,6 +67,7 @@ void HookedCall::AddStorage(c10::StorageImpl& storage, bool written) {
 }
 
 void HookedCall::ScanArguments() {
+  absl::ReaderMutexLock lock(&manager_.header_mutex());
   const c10::IValue* begin = stack_.data() + (stack_.size() - info_.arguments);
   for (size_t i = 0; i < info_.arguments; ++i) {
     const c10::IValue& argument = begin[i];

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "allocator/caching_allocator.h"
 #include "allocator/host_memory.h"
 #include "base/options.h"
@@ -64,8 +65,12 @@ class Manager : public Host {
   void* AllocateBlock(size_t bytes);
   void ReleaseBlock(BlockHeader* header);
 
+  // Held for reading from finding a resident block's header to reading its record: an eviction, which
+  // takes the block away, waits for that.
+  absl::Mutex& header_mutex() { return header_mutex_; }
+
   // The runtime's record of a storage of ours, resident or evicted; null if it has none (yet).
-  static Storage* RecordOf(const c10::StorageImpl& storage);
+  Storage* RecordOf(const c10::StorageImpl& storage);
   // Makes one if there is none. REQUIRES: the storage is resident and ours.
   Storage* Adopt(c10::StorageImpl& storage, BlockHeader& header);
   // The storage of a record is gone while it was evicted.
@@ -121,6 +126,7 @@ class Manager : public Host {
   CachingAllocator allocator_;
   TorchReplayer replayer_;
   std::unique_ptr<Runtime> runtime_;
+  absl::Mutex header_mutex_;
   WantedBytes wanted_;
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> out_of_memory_errors_{0};
