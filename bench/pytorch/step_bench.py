@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -40,6 +41,8 @@ UNPRESSURED = ("resnet18", "encoder", "mlp")
 BUDGETED = ("resnet18", "densenet121", "vit", "lstm", "encoder")
 NO_PRESSURE_BYTES = 16 << 30
 WARMUP_STEPS = 2
+# A side that lets wait for an answer this long makes no progress.
+PATIENCE_SECONDS = 120
 
 
 class SideFailed(Exception):
@@ -57,6 +60,7 @@ class Side:
         self.library = library
         self.budget = budget
         self.walls, self.cpus = [], []
+        self.gave_up = False
         self.folder = tempfile.TemporaryDirectory(prefix="ebbtide-bench-")
         self.stats_path = pathlib.Path(self.folder.name, "stats.json")
         self.errors_path = pathlib.Path(self.folder.name, "stderr")
@@ -93,15 +97,24 @@ class Side:
         self.process.stdout.close()
         self.folder.cleanup()
 
+    def give_up(self):
+        self.gave_up = True
+        self.process.kill()
+
     def hear(self):
         """The child's next answer."""
+        timer = threading.Timer(PATIENCE_SECONDS, self.give_up)
+        timer.start()
         line = self.process.stdout.readline()
+        timer.cancel()
         if line:
             return json.loads(line)
         self.process.wait()
+        if self.gave_up:
+            raise SideFailed(f"no answer in {PATIENCE_SECONDS} s")
         said = self.errors_path.read_text(errors="replace")
         raise SideFailed(
-            f"the program ended with status {self.process.returncode}: {said.strip()[-2000:]}",
+            f"the program ended with status {self.process.returncode}: {said.strip()[-3000:]}",
             out_of_memory="OutOfMemoryError" in said,
         )
 
@@ -147,7 +160,7 @@ def train(network, options, steps, budget=None):
 def interleave(sides, pairs):
     """Lets all sides step in turn, each round begun by another one. Returns seconds by side.
 
-    A side that fails is left out from then on and maps to the SideFailed.
+    A side that fails is left out from then on and maps to the SideFailed; the first side must not.
     """
     spent = {}
     for side in sides:
@@ -161,9 +174,9 @@ def interleave(sides, pairs):
             try:
                 spent[side] += side.step(counted=turn >= WARMUP_STEPS)
             except SideFailed as failure:
-                if not failure.out_of_memory or side.budget is None:
-                    raise
                 spent[side] = failure
+    if isinstance(spent[sides[0]], SideFailed):
+        raise spent[sides[0]]
     return spent
 
 
@@ -197,7 +210,9 @@ def measure_unpressured(network, options):
         Side(network, options.threads) as plain,
         Side(network, options.threads, options.library, NO_PRESSURE_BYTES) as managed,
     ):
-        interleave([plain, managed], options.pairs)
+        spent = interleave([plain, managed], options.pairs)
+        if isinstance(spent[managed], SideFailed):
+            raise spent[managed]
         row = {"network": network, **compare(plain, managed)}
         row["identical"] = plain.ask("digest") == managed.ask("digest")
         # Both runs built the network and warmed up; they differ by the measured steps alone.
@@ -240,7 +255,7 @@ def measure_budgeted(network, options):
                 row = {"network": network, "share_percent": share, "peak_wanted_bytes": wanted,
                        "budget_bytes": side.budget}  # fmt: skip
                 if isinstance(spent[side], SideFailed):
-                    row["out_of_memory"] = str(spent[side])
+                    row.update(failure=str(spent[side]), out_of_memory=spent[side].out_of_memory)
                 else:
                     row.update(budgeted_row(plain, side, spent[side], expected))
                 rows.append(row)
@@ -275,9 +290,11 @@ def print_unpressured(row):
 
 def print_budgeted(row):
     head = f"{row['network']:<12} {row['share_percent']:3} % {row['budget_bytes'] / 2**20:7.1f}"
-    if "out_of_memory" in row:
-        reason = [line for line in row["out_of_memory"].split("\n") if "out of memory:" in line]
-        print(f"{head} does not fit: {(reason or ['?'])[0].split('memory: ')[-1]}", flush=True)
+    if "failure" in row:
+        # The report's first line where there is one, else all.
+        reason = row["failure"].split("out of memory: ")[-1].split("\n")[0]
+        verdict = "does not fit" if row["out_of_memory"] else "FAILED"
+        print(f"{head} {verdict}: {reason}", flush=True)
         return
     print(
         f"{head} {row['peak_held_bytes'] / 2**20:7.1f} {timing_columns(row)} "
@@ -316,6 +333,8 @@ def run(options):
             print_budgeted(row)
             results["budgeted"].append(row)
     for row in results["unpressured"] + results["budgeted"]:
+        if "failure" in row and not row["out_of_memory"]:
+            failures.append(f"{row['network']} at {row['share_percent']} %: {row['failure']}")
         if not row.get("identical", True):
             failures.append(f"{row['network']}: the bits differ")
         if row.get("peak_held_bytes", 0) > row.get("budget_bytes", 0):

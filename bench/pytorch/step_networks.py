@@ -66,19 +66,28 @@ def vit():
 
 
 class Lstm(nn.Module):
-    def __init__(self, width, layers):
+    """Two layers of cells, a step at a time: oneDNN's LSTM over a whole sequence is one call, whose
+    workspace nobody can make again."""
+
+    def __init__(self, width):
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, width)
-        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True, dropout=0.2)
+        self.cells = nn.ModuleList([nn.LSTMCell(width, width), nn.LSTMCell(width, width)])
         self.head = nn.Linear(width, TOKENS)
 
     def forward(self, tokens):
-        hidden, _ = self.lstm(self.embedding(tokens))
-        return self.head(hidden)
+        states = [None] * len(self.cells)
+        outputs = []
+        for value in self.embedding(tokens).unbind(1):
+            for index, cell in enumerate(self.cells):
+                states[index] = cell(value, states[index])
+                value = states[index][0]
+            outputs.append(value)
+        return self.head(torch.stack(outputs, 1))
 
 
 def lstm():
-    return Training(Lstm(128, 4), *sentences(32, 64), torch.optim.Adam)
+    return Training(Lstm(128), *sentences(128, 32), torch.optim.Adam)
 
 
 class Encoder(nn.Module):

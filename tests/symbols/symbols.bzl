@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test of one shared object's exported symbols and NEEDED entries against <its name>.golden."""
 
-def symbols_test(shared_object, **kwargs):
+def symbols_test(shared_object, tags = [], **kwargs):
     """Declares <name>_symbols_test for a label such as `//pytorch:libebbtide.so`."""
     name = shared_object.split(":")[-1].replace(".so", "")
     native.sh_test(
@@ -17,6 +17,6 @@ def symbols_test(shared_object, **kwargs):
             shared_object,
         ],
         # A sanitizer's runtime is one more NEEDED entry.
-        tags = ["preload"],
+        tags = ["preload"] + tags,
         **kwargs
     )

@@ -20,11 +20,18 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+# Inline functions of the standard library that the compiler chose not to inline. No version script
+# hides them, because libstdc++ has them with a version; any copy is as good as another.
+STANDARD_INLINE = re.compile(r"[WVu] _Z(NK?|T[VTIS]N?|GV)?St")
+
+
 def exported(shared_object):
     """Defined dynamic symbols with their version, demangling left to the reader."""
-    lines = run("nm", "-D", "--defined-only", "--with-symbol-versions", shared_object).splitlines()
+    found = run("nm", "-D", "--defined-only", "--extern-only", "--with-symbol-versions",
+                shared_object)  # fmt: skip
     # The address changes with every build; the type letter and the name do not.
-    return sorted({" ".join(line.split()[-2:]) for line in lines})
+    names = {" ".join(line.split()[-2:]) for line in found.splitlines()}
+    return sorted(name for name in names if not STANDARD_INLINE.match(name))
 
 
 def needed(shared_object):

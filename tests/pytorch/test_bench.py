@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of a training step runs, and does not take an unmanaged process for a fast one."""
+
+import json
+import subprocess
+import sys
+
+import harness
+
+BENCH = harness.ROOT / "bench" / "pytorch" / "step_bench.py"
+
+
+def bench(*args):
+    return subprocess.run([sys.executable, str(BENCH), "--quick", "--pairs", "1", *map(str, args)],
+                          env=harness.clean_environment(), capture_output=True, text=True,
+                          timeout=harness.MANAGED_TIMEOUT_SECONDS)
+
+
+def test_both_tables(tmp_path):
+    done = bench("--networks", "mlp,lstm", "--json", tmp_path / "numbers.json",
+                 "--library", harness.library())
+    assert done.returncode == 0, done.stdout + done.stderr
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    (free,), (tight,) = numbers["unpressured"], numbers["budgeted"]
+    assert free["network"] == "mlp" and free["identical"] and free["pairs"] == 1
+    # 50 rounds of 9 layers forwards and backwards, at least.
+    assert free["calls_per_step"] > 50 * 9 * 2
+    assert free["plain_seconds"] > 0 and free["managed_seconds"] > 0
+    assert tight["network"] == "lstm" and tight["identical"]
+    assert tight["evictions"] > 0 and 0 < tight["recompute_share"] < 1
+    assert tight["peak_held_bytes"] <= tight["budget_bytes"] < tight["peak_wanted_bytes"]
+    assert "mlp" in done.stdout and " 50 %" in done.stdout
+
+
+def test_an_unmanaged_process_is_a_failure(tmp_path):
+    library = tmp_path / "libnothing.so"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
+    done = bench("--networks", "mlp", "--library", library)
+    assert done.returncode == 1
+    assert "did not manage" in done.stderr
+
+
+def test_wrong_arguments_are_refused(tmp_path):
+    for args in (("--networks", "mlp,nothing"), ("--pairs", "0"), ("--library", tmp_path / "no")):
+        done = bench(*args)
+        assert done.returncode == 2
+        assert args[0] in done.stderr
