@@ -17,7 +17,7 @@ def bench(*args):
 
 
 def test_both_tables(tmp_path):
-    done = bench("--networks", "mlp,lstm", "--json", tmp_path / "numbers.json",
+    done = bench("--networks", "mlp,vit", "--json", tmp_path / "numbers.json",
                  "--library", harness.library())
     assert done.returncode == 0, done.stdout + done.stderr
     numbers = json.loads((tmp_path / "numbers.json").read_text())
@@ -26,7 +26,7 @@ def test_both_tables(tmp_path):
     # 50 rounds of 9 layers forwards and backwards, at least.
     assert free["calls_per_step"] > 50 * 9 * 2
     assert free["plain_seconds"] > 0 and free["managed_seconds"] > 0
-    assert tight["network"] == "lstm" and tight["identical"]
+    assert tight["network"] == "vit" and tight["identical"]
     assert tight["evictions"] > 0 and 0 < tight["recompute_share"] < 1
     assert tight["peak_held_bytes"] <= tight["budget_bytes"] < tight["peak_wanted_bytes"]
     assert "mlp" in done.stdout and " 50 %" in done.stdout
