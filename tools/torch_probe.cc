@@ -34,7 +34,7 @@ except BaseException as error:
     say("torch_error", "%s: %s" % (type(error).__name__, error))
     sys.exit(0)
 say("torch_version", torch.__version__)
-for key in ("Fake",):
+for key in ("Fake", "DeferredInit"):
     parsed = torch._C._parse_dispatch_key(key)
     if parsed is not None and not torch._C._dispatch_has_backend_fallback(parsed):
         say("free_key", key)

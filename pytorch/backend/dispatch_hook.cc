@@ -6,11 +6,17 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "pytorch/backend/collectives.h"
 #include "pytorch/backend/dispatch_key.h"
 #include "pytorch/backend/held_storages.h"
 #include "pytorch/backend/hooked_call.h"
 #include "pytorch/backend/manager.h"
+#include "pytorch/backend/tensor_spec.h"
+#include "pytorch/backend/torch_operation.h"
 
 namespace ebbtide {
 
@@ -25,18 +31,67 @@ void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   HookedCall(manager, op, below, stack).Run();
 }
 
+// Composite operators that read an argument's memory by a pointer, above the hook.
+constexpr const char* kDirectReaders[] = {
+    "quantile",
+    "quantile.scalar",
+    "nanquantile",
+    "nanquantile.scalar",
+    "ctc_loss.Tensor",
+    "tensor_split.tensor_indices_or_sections",
+    "_pad_packed_sequence",
+};
+
+// Keeps the arguments in memory while such an operator runs.
+void HoldArguments(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack) {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages;
+  const size_t count = op.schema().arguments().size();
+  VisitTensors(absl::MakeConstSpan(stack->data() + (stack->size() - count), count),
+               [&](const at::Tensor& tensor, uint32_t) {
+                 if (!tensor.defined()) return;
+                 VisitStorages(tensor, [&](c10::StorageImpl& storage) {
+                   storages.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+                 });
+               });
+  const StorageHold hold(storages);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, ReaderKey()),
+                     stack);
+}
+
+void InstallReaders() {
+  auto* fallthrough =
+      new torch::Library(torch::Library::IMPL, "_", ReaderKey(), __FILE__, __LINE__);
+  fallthrough->fallback(torch::CppFunction::makeFallthrough());
+  auto* readers = new torch::Library(torch::Library::IMPL, "aten", ReaderKey(), __FILE__, __LINE__);
+  for (const char* name : kDirectReaders) {
+    const std::string full = std::string("aten::") + name;
+    const size_t dot = full.find('.');
+    const std::string overload = dot == std::string::npos ? "" : full.substr(dot + 1);
+    // Other versions of torch may not have it.
+    if (!c10::Dispatcher::singleton().findSchema({full.substr(0, dot), overload})) continue;
+    readers->impl(name, torch::CppFunction::makeFromBoxedFunction<&HoldArguments>());
+  }
+}
+
 }  // namespace
 
 absl::Status InstallDispatchHook() {
-  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(HookKey())) {
-    return absl::UnavailableError("the dispatch key Fake is taken by another extension");
+  for (c10::DispatchKey key : {HookKey(), ReaderKey()}) {
+    if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) continue;
+    return absl::UnavailableError(
+        absl::StrCat("the dispatch key ", c10::toString(key), " is taken by another extension"));
   }
   // Never destroyed: operators run until the very end of the process.
   auto* library = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
   library->fallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
+  InstallReaders();
   return absl::OkStatus();
 }
 
-void ArmThread() { c10::impl::tls_set_dispatch_key_included(HookKey(), true); }
+void ArmThread() {
+  c10::impl::tls_set_dispatch_key_included(HookKey(), true);
+  c10::impl::tls_set_dispatch_key_included(ReaderKey(), true);
+}
 
 }  // namespace ebbtide

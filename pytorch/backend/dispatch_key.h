@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The dispatch key that the hook sits on. Fake lies below autograd and everything else that takes
+// The dispatch keys that the hook sits on. Fake lies below autograd and everything else that takes
 // operators apart, and above the backends' kernels; torch reserves it but does not use it (the hook
 // refuses to start where it does). A constant.
 
@@ -12,6 +12,10 @@
 namespace ebbtide {
 
 constexpr c10::DispatchKey HookKey() { return c10::DispatchKey::Fake; }
+
+// A second key, above autograd, on which only a few operators have a kernel of ours: composite ones
+// that read an argument's memory directly before they call others.
+constexpr c10::DispatchKey ReaderKey() { return c10::DispatchKey::DeferredInit; }
 
 }  // namespace ebbtide
 

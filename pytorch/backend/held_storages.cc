@@ -122,6 +122,25 @@ PythonHookCallbacks MakePythonHookCallbacks() {
   return {.hold = &Hold, .release = &Release, .ready = nullptr};
 }
 
+StorageHold::StorageHold(const std::vector<c10::intrusive_ptr<c10::StorageImpl>>& storages) {
+  for (const auto& storage : storages) {
+    Storage* record = Manager::Get()->RecordOf(*storage);
+    if (record == nullptr) continue;
+    absl::StatusOr<Value*> value = Manager::Get()->runtime().Pin(record);
+    Manager::FlushReferences();
+    if (value.ok()) {
+      values_.push_back(*value);
+      continue;
+    }
+    for (Value* held : values_) Manager::Get()->runtime().Unpin(held);
+    Manager::Get()->ThrowStatus(value.status());
+  }
+}
+
+StorageHold::~StorageHold() {
+  for (Value* value : values_) Manager::Get()->runtime().Unpin(value);
+}
+
 void ReleaseKernelHolds() {
   if (holds.kernel.empty()) return;
   const std::vector<Runtime::Argument> arguments = std::exchange(holds.kernel, {});

@@ -11,8 +11,11 @@
 #ifndef EBBTIDE_PYTORCH_BACKEND_HELD_STORAGES_H_
 #define EBBTIDE_PYTORCH_BACKEND_HELD_STORAGES_H_
 
+#include <vector>
+
 #include "pytorch/python_hooks.h"
 #include "pytorch/storage_swap.h"
+#include "tracker/value.h"
 
 namespace ebbtide {
 
@@ -20,6 +23,19 @@ namespace ebbtide {
 SwapCallbacks MakeSwapCallbacks();
 // `ready` is the caller's to fill in.
 PythonHookCallbacks MakePythonHookCallbacks();
+
+// Keeps storages in memory for its lifetime. Throws if one cannot be brought back.
+class StorageHold {
+ public:
+  // The references must outlive the hold.
+  explicit StorageHold(const std::vector<c10::intrusive_ptr<c10::StorageImpl>>& storages);
+  ~StorageHold();
+  StorageHold(const StorageHold&) = delete;
+  StorageHold& operator=(const StorageHold&) = delete;
+
+ private:
+  std::vector<Value*> values_;
+};
 
 // An operator starts: what a compiled kernel took on this thread is done with.
 void ReleaseKernelHolds();

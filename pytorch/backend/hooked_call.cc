@@ -25,18 +25,23 @@ bool HasBytes(const c10::StorageImpl& storage) {
 }  // namespace
 
 int32_t HookedCall::IndexOf(const c10::StorageImpl& storage) const {
+  if (!HasBytes(storage)) return TensorSpec::kNoBytes;
   if (entries_.size() > kLinearSearch) {
     const auto it = places_.find(&storage);
-    return it == places_.end() ? TensorSpec::kNoBytes : it->second;
+    return it == places_.end() ? TensorSpec::kUnknown : it->second;
   }
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].storage == &storage) return static_cast<int32_t>(i);
   }
-  return TensorSpec::kNoBytes;
+  return TensorSpec::kUnknown;
 }
 
 void HookedCall::AddStorage(c10::StorageImpl& storage, bool written) {
-  if (!HasBytes(storage)) return;
+  if (!HasBytes(storage)) {
+    // An output argument that the call will give memory to: a replay could not.
+    if (written) plain_ = false;
+    return;
+  }
   if (int32_t i = IndexOf(storage); i >= 0) {
     entries_[static_cast<size_t>(i)].written |= written;
     return;
@@ -108,8 +113,11 @@ bool HookedCall::WillRecord() const {
 void HookedCall::CaptureArguments() {
   const c10::IValue* begin = stack_.data() + (stack_.size() - info_.arguments);
   saved_.assign(begin, begin + info_.arguments);
-  if (info_.written != 0) {
-    // The call may change its arguments' geometry: describe them as they are now.
+  bool lists = false;
+  for (const c10::IValue& argument : saved_) lists |= argument.isOptionalTensorList();
+  if (info_.written != 0 || lists) {
+    // The call may change its arguments' geometry, and some kernels put other tensors into the
+    // lists of indices that they are given: describe them as they are now.
     operation_ = TorchOperation::Capture(op_, info_, keys_, saved_,
                                          [this](const c10::StorageImpl& s) { return IndexOf(s); });
     recording_ = operation_ != nullptr;
@@ -188,7 +196,8 @@ void HookedCall::RearmArguments() {
 
 std::unique_ptr<TorchOperation> HookedCall::FinishOperation() {
   if (!recording_ || hidden_outputs_) return nullptr;
-  bool wanted = operation_ != nullptr && !info_.makes_outputs;
+  // An in-place call was only captured because its result is worth it.
+  bool wanted = !info_.makes_outputs;
   for (const FreshOutput& output : fresh_) {
     wanted |= static_cast<int64_t>(output.header->bytes) >= manager_.min_bytes().count();
   }

@@ -65,8 +65,8 @@ class Manager : public Host {
   void* AllocateBlock(size_t bytes);
   void ReleaseBlock(BlockHeader* header);
 
-  // Held for reading from finding a resident block's header to reading its record: an eviction, which
-  // takes the block away, waits for that.
+  // Held for reading from finding a resident block's header to reading its record: an eviction,
+  // which takes the block away, waits for that.
   absl::Mutex& header_mutex() { return header_mutex_; }
 
   // The runtime's record of a storage of ours, resident or evicted; null if it has none (yet).

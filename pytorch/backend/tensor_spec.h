@@ -26,6 +26,8 @@ struct TensorSpec {
   // The tensor is undefined, or has no bytes, so that it needs no input.
   static constexpr int32_t kUndefined = -2;
   static constexpr int32_t kNoBytes = -1;
+  // Its storage is none of the call's arguments.
+  static constexpr int32_t kUnknown = -3;
 
   int32_t input = kUndefined;
   bool wrapped_number = false;

@@ -138,7 +138,9 @@ bool TorchOperation::AddSlot(const c10::IValue& argument, IndexOf index_of) {
     }
     const c10::StorageImpl* storage = PlainStorage(tensor);
     if (storage == nullptr) return false;
-    slot.tensors.push_back(DescribeTensor(tensor, index_of(*storage)));
+    const int32_t input = index_of(*storage);
+    if (input == TensorSpec::kUnknown) return false;
+    slot.tensors.push_back(DescribeTensor(tensor, input));
     return true;
   };
   bool described = true;

@@ -32,7 +32,8 @@ namespace ebbtide {
 
 class TorchOperation : public Operation {
  public:
-  // Index of a storage among the call's arguments; TensorSpec::kNoBytes if it has no bytes.
+  // Index of a storage among the call's arguments; TensorSpec::kNoBytes if it has no bytes,
+  // TensorSpec::kUnknown if it is none of them.
   using IndexOf = absl::FunctionRef<int32_t(const c10::StorageImpl&)>;
 
   // Null if an argument cannot be described (a tensor without plain storage, an object that may
