@@ -77,9 +77,12 @@ Answer CheckTorchVersion(const TorchFacts& facts) {
 }
 
 Answer CheckDispatchKey(const TorchFacts& facts) {
-  constexpr absl::string_view kQuestion = "dispatch key free";
-  if (!facts.free_keys.empty()) return Yes(kQuestion, facts.free_keys.front());
-  return No(kQuestion, "every key that Ebbtide could use has a fallback",
+  constexpr absl::string_view kQuestion = "dispatch keys free";
+  constexpr size_t kNeeded = 2;
+  if (facts.free_keys.size() == kNeeded) {
+    return Yes(kQuestion, absl::StrJoin(facts.free_keys, ", "));
+  }
+  return No(kQuestion, "Fake or DeferredInit has a fallback already",
             "find what registers one when torch is imported, such as an extension with an entry "
             "point; TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading those");
 }

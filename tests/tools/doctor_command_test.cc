@@ -26,7 +26,7 @@ constexpr char kGoodAnswers[] =
     "ebbtide-probe python /fake/python\n"
     "ebbtide-probe python_version 3.11.2\n"
     "ebbtide-probe torch_version 2.15.0+cpu\n"
-    "ebbtide-probe free_key Fake\n"
+    "ebbtide-probe free_key Fake\nebbtide-probe free_key DeferredInit\n"
     "ebbtide-probe own_cpu_allocator 1";
 
 class DoctorCommandTest : public ::testing::Test {
@@ -51,7 +51,7 @@ TEST_F(DoctorCommandTest, AllYesIsSuccess) {
   EXPECT_EQ(child.exit_status, 0) << child.out;
   EXPECT_THAT(child.out, MatchesRegex("(yes  [^\n]+\n)+"));
   EXPECT_THAT(child.out, AllOf(HasSubstr("2.15.0+cpu in /fake/python"),
-                               HasSubstr("dispatch key free: Fake"), HasSubstr("backend loads")));
+                               HasSubstr("dispatch keys free: Fake"), HasSubstr("backend loads")));
 }
 
 TEST_F(DoctorCommandTest, WithoutTorchTheRestIsLeftOpen) {
@@ -86,7 +86,8 @@ TEST_F(DoctorCommandTest, SilenceOfTheBackendIsANo) {
 TEST_F(DoctorCommandTest, AMissingBackendIsNotTried) {
   const ChildResult child = Doctor(
       "ebbtide-probe python /fake/python\nebbtide-probe torch_version 2.11.0\n"
-      "ebbtide-probe free_key Fake\nebbtide-probe own_cpu_allocator 1",
+      "ebbtide-probe free_key Fake\nebbtide-probe free_key DeferredInit\n"
+      "ebbtide-probe own_cpu_allocator 1",
       "[ebbtide] managing cpu");
   EXPECT_EQ(child.exit_status, 1);
   EXPECT_THAT(child.out,
