@@ -292,9 +292,9 @@ def print_budgeted(row):
     head = f"{row['network']:<12} {row['share_percent']:3} % {row['budget_bytes'] / 2**20:7.1f}"
     if "failure" in row:
         # The report's first line where there is one, else all.
-        reason = row["failure"].split("out of memory: ")[-1].split("\n")[0]
-        verdict = "does not fit" if row["out_of_memory"] else "FAILED"
-        print(f"{head} {verdict}: {reason}", flush=True)
+        reason = row["failure"].split("out of memory: asked for")[-1].split("\n")[0].strip()
+        verdict = "does not fit, asked for" if row["out_of_memory"] else "FAILED:"
+        print(f"{head} {verdict} {reason}", flush=True)
         return
     print(
         f"{head} {row['peak_held_bytes'] / 2**20:7.1f} {timing_columns(row)} "
