@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """When something goes wrong: consistent afterwards, the right error, the right exit status."""
 
+import importlib.util
 import os
 import pathlib
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -37,10 +39,21 @@ def under_stress(program):
 
 
 @pytest.mark.background(work=under_stress)
-@pytest.mark.parametrize("program", ("throwing", "throwing_backward", "deep_chain",
-                                     "closed_descriptors"))
+@pytest.mark.parametrize("program", ("throwing", "throwing_backward", "closed_descriptors"))
 def test_evict_all(program, background):
     assert background.device()["evictions"] > 0, background.describe()
+
+
+def deep_chain():
+    return harness.compare("errors.py", "deep_chain", stress="evict-random:1:0.0001")
+
+
+@pytest.mark.background(work=deep_chain)
+def test_deep_chain(background):
+    """Rebuilds that run thousands of calls in a row."""
+    device = background.device()
+    assert device["recomputed_calls"] > 5000, background.describe()
+    assert device["recomputed_calls"] > 500 * device["rebuilds"], background.describe()
 
 
 def send_interrupts(process):
@@ -261,17 +274,36 @@ def test_verify_mode_agrees(program, background):
     assert background.device()["rebuilds"] > 0, background.describe()
 
 
-def verify_stops():
-    return harness.run("errors.py", "not_reproducible", stress="evict-all",
-                       env={"EBBTIDE_VERIFY": "1"})
+def build_ticking(folder):
+    """Compiles the operator of programs/ticking.cc for the torch that runs the tests."""
+    torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
+    target = folder / "libticking.so"
+    include = torch / "include"
+    subprocess.run(
+        ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-DNDEBUG", f"-I{include}",
+         f"-I{include / 'torch/csrc/api/include'}", "-o", target,
+         harness.PROGRAMS / "ticking.cc", f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
+    return {"TICKING_LIBRARY": str(target)}
 
 
-@pytest.mark.background(work=verify_stops)
-def test_verify_mode_names_the_operator(background):
-    """An operator with other results each time: stopped by name, or its result never wrong."""
-    if background.status == 0:
-        harness.assert_same(harness.plain("errors.py", "not_reproducible"), background)
-    assert "ebbtide_test::ticking" in background.stderr, background.describe()
+def own_operators(verify):
+    with tempfile.TemporaryDirectory() as folder:
+        env = build_ticking(pathlib.Path(folder))
+        plain = harness.run("errors.py", "own_operators", managed=False, env=env).check()
+        return plain, harness.run("errors.py", "own_operators", stress="evict-all",
+                                  env={**env, "EBBTIDE_VERIFY": verify})
+
+
+@pytest.mark.background(work=own_operators)
+@pytest.mark.parametrize("verify", ("0", "1"))
+def test_operators_with_a_state_of_their_own(verify, background):
+    """They must not run twice: the same bits, or an end that names the operator."""
+    plain, managed = background
+    if managed.status == 0:
+        harness.assert_same(plain, managed)
+        assert managed.device()["evictions"] > 0, managed.describe()
+    else:
+        assert "ebbtide_test::" in managed.stderr, managed.describe()
 
 
 def quiet_run():

@@ -198,18 +198,24 @@ def trains(report):
     report.add_model("", model)
 
 
-def not_reproducible(report):
-    """An operator of the program's own that gives other values each time it runs."""
+def own_operators(report):
+    """Operators of the program's own, in Python and in C++, that differ each time they run."""
     ticks = [0]
 
-    @torch.library.custom_op("ebbtide_test::ticking", mutates_args=())
-    def ticking(x: torch.Tensor) -> torch.Tensor:
+    @torch.library.custom_op("ebbtide_test::python_ticking", mutates_args=())
+    def python_ticking(x: torch.Tensor) -> torch.Tensor:
         ticks[0] += 1
         return x + ticks[0]
 
-    value = torch.ops.ebbtide_test.ticking(torch.zeros(64, 64))
-    others = [torch.randn(64, 64).exp() for _ in range(4)]
-    report.add("sum", (value + sum(others)).sum().item())
+    torch.ops.load_library(os.environ["TICKING_LIBRARY"])
+    operators = torch.ops.ebbtide_test
+    start = torch.zeros(64, 64) + 0.5
+    values = [operator(start * 2) for operator in
+              (python_ticking, operators.ticking, operators.raw_ticking, operators.raw_ticking)]
+    for index in range(4):
+        torch.full((64, 64), float(index)).exp()
+    report.add("sums", [value.sum().item() for value in values])
+    report.add("values", values)
 
 
 def nothing(report):
@@ -235,16 +241,19 @@ def closed_descriptors(report):
 
 
 def deep_chain(report):
-    """A chain of 20,000 operators whose first values are needed again at the end."""
+    """A chain of 40,000 operators whose end is read long after it was computed."""
     value = first = torch.linspace(0, 1, 32)
     for index in range(20000):
         value = value * 0.999 + 0.001
+    other = first
+    for _ in range(60000):
+        other = other.neg()
     report.add("last", value)
     report.add("digest of the first", digest(first))
 
 
 PROGRAMS = (throwing, throwing_backward, interrupted, out_of_memory, uncaught, leaves_by_exit,
-            trains, not_reproducible, nothing, waits, closed_descriptors, deep_chain)
+            trains, own_operators, nothing, waits, closed_descriptors, deep_chain)
 
 
 def main():

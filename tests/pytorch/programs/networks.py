@@ -151,10 +151,11 @@ class TokenNetwork(Network):
 
 
 class LstmModel(nn.Module):
-    def __init__(self, classes, width, sparse):
+    def __init__(self, classes, width, layers, sparse):
         super().__init__()
         self.embedding = nn.Embedding(classes, width, sparse=sparse)
-        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True, dropout=0.2)
+        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True,
+                            dropout=0.2)
         self.head = nn.Linear(width, classes)
 
     def forward(self, tokens):
@@ -166,7 +167,8 @@ class Lstm(TokenNetwork):
     sparse = False
 
     def model(self):
-        return LstmModel(self.classes, 64 if self.large else 16, self.sparse)
+        # One layer is one operator: it takes several for a budget to have anything to choose from.
+        return LstmModel(self.classes, *((64, 8) if self.large else (16, 2)), self.sparse)
 
 
 class SparseLstm(Lstm):
