@@ -63,7 +63,7 @@ void Runtime::Settle(Value* source) {
 // what is kept, or nothing is won: a momentum buffer that was made from a gradient would keep a
 // gradient for each step.
 bool Runtime::WorthKeeping(Value* source) const {
-  const Bytes enough = source->bytes * 2;
+  const Bytes enough = source->bytes * 4;
   return graph_.BytesThatDependOn(source, enough) >= enough;
 }
 

@@ -58,6 +58,7 @@ void HookedCall::AddStorage(c10::StorageImpl& storage, bool written) {
     record = static_cast<Storage*>(RecordOfEvicted(storage));
     foreign = record == nullptr;
   }
+  input_bytes_ += static_cast<int64_t>(storage.nbytes());
   plain_ &= !foreign;
   known_ |= record != nullptr;
   entries_.push_back({&storage, written, foreign});
@@ -100,7 +101,11 @@ void HookedCall::ScanArguments() {
 // In-place calls on what is small or unknown leave sources anyway.
 bool HookedCall::WillRecord() const {
   if (!info_.replayable || !plain_ || !manager_.evictions_allowed()) return false;
-  if (info_.makes_outputs) return true;
+  if (info_.makes_outputs) {
+    // Hardly any operator makes something large of something tiny, and tiny ones are the many.
+    constexpr int64_t kGrowth = 16;
+    return entries_.empty() || input_bytes_ * kGrowth >= manager_.min_bytes().count();
+  }
   for (const Runtime::Argument& argument : arguments_) {
     if (argument.written && argument.storage != nullptr &&
         argument.storage->bytes >= manager_.min_bytes()) {

@@ -69,6 +69,7 @@ class HookedCall {
   absl::InlinedVector<Runtime::Argument, 8> arguments_;
   // Filled once there are too many storages for a linear search.
   absl::flat_hash_map<const c10::StorageImpl*, int32_t> places_;
+  int64_t input_bytes_ = 0;
   bool plain_ = true;      // every argument can be described, and no input is foreign
   bool subclass_ = false;  // a Python subclass is among the arguments
   bool known_ = false;     // some storage has a record

@@ -119,7 +119,7 @@ TEST_F(RuntimeTest, ADroppedSourceIsRetainedUntilNobodyNeedsIt) {
   EXPECT_EQ(allocator_->stats().live, Bytes(0));
 }
 
-TEST_F(RuntimeTest, ADroppedSourceIsNotKeptForLessThanTwiceItsBytes) {
+TEST_F(RuntimeTest, ADroppedSourceIsNotKeptForLessThanFourTimesItsBytes) {
   Start(Calm());
   Buffer x = Source(1);
   const Buffer y = Add({x}, 2);
@@ -129,6 +129,7 @@ TEST_F(RuntimeTest, ADroppedSourceIsNotKeptForLessThanTwiceItsBytes) {
   x = Source(1);
   const Buffer z = Add({x}, 3);
   const Buffer w = Add({x}, 4);
+  const Buffer wide = Add({x}, 5, 2 * kBytes);
   x = {};
   EXPECT_EQ(stats().retained_bytes, Bytes(kBytes));
   EXPECT_EQ(Read(y), 3u);
@@ -446,9 +447,9 @@ TEST_F(BudgetRules, ALongChainNeedsRoomForTwoValuesOnly) {
 }
 
 TEST_F(BudgetRules, RetainedSourcesAreSettledAsALastResort) {
-  Start(Calm(), Bytes(4 * kBytes));
+  Start(Calm(), Bytes(6 * kBytes));
   Buffer x = Source(1);
-  const Buffer y = Add({x}, 1, 2 * kBytes);
+  const Buffer y = Add({x}, 1, 4 * kBytes);
   x = {};
   const auto in_use = session_->Read(y, [&](const void*) {
     const Buffer a = Source(5);
@@ -507,12 +508,12 @@ TEST_F(RuntimeTest, HolderLinesNameTheAmounts) {
   Start(Calm());
   Buffer x = Source(1);
   const Buffer y = Add({x}, 1);
-  const Buffer z = Add({x}, 2);
+  const Buffer z = Add({x}, 2, 3 * kBytes);
   x = {};
   std::string text;
   for (const std::string& line : session_->runtime().HolderLines()) text += line + "\n";
   EXPECT_NE(text.find("kept for rebuilding others: 32.00 KiB"), std::string::npos) << text;
-  EXPECT_NE(text.find("could still be evicted: 64.00 KiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("could still be evicted: 128.00 KiB"), std::string::npos) << text;
 }
 
 }  // namespace
