@@ -136,6 +136,7 @@ UNINITIALISED = {
     "empty_permuted": "uninitialised by definition",
     "new_empty": "uninitialised by definition",
     "new_empty_strided": "uninitialised by definition",
+    "linalg.lstsq": "torch 2.11 gives other bits in two plain runs of the same process",
     "resize_": "grows a tensor without writing what is new",
     "resize_as_": "grows a tensor without writing what is new",
 }
