@@ -41,12 +41,18 @@ def test_evict_random(network, stress, background):
     assert background.device()["evictions"] > 0, background.describe()
 
 
+# Networks that one operator runs whole, and that operator cannot be run again (docs/limits.md):
+# nothing of them can leave, so that any budget below what they want may be too small.
+NOTHING_LEAVES = {"lstm"}
+
+
 def in_budget(network, feature, percent):
     """The managed run at a budget, or None when it reported that the budget is too small."""
     args = train_args(network, feature, large=True)
     budget, _, wanted = harness.budget_between(*args, share=percent / 100)
     outcome = harness.run(*args, budget=budget)
-    if percent < 50 and harness.ran_out_of_memory(outcome):
+    may_be_too_small = percent < 50 or network in NOTHING_LEAVES
+    if may_be_too_small and harness.ran_out_of_memory(outcome):
         assert outcome.device()["peak_held_bytes"] <= budget, outcome.describe()
         assert outcome.device()["out_of_memory_errors"] > 0, outcome.describe()
         return None
