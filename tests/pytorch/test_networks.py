@@ -43,7 +43,7 @@ def test_evict_random(network, stress, background):
 
 # Networks that one operator runs whole, and that operator cannot be run again (docs/limits.md):
 # nothing of them can leave, so that any budget below what they want may be too small.
-NOTHING_LEAVES = {"lstm"}
+NOTHING_LEAVES = {"lstm", "sparse_lstm"}
 
 
 def in_budget(network, feature, percent):
@@ -74,7 +74,7 @@ def test_budget(network, percent, background, record_property):
 @pytest.mark.background(work=lambda pair: in_budget(pair[1], pair[0], 60))
 @pytest.mark.parametrize("pair", BUDGETED, ids="-".join)
 def test_feature_in_budget(pair, background):
-    assert background is not None
+    assert background is not None or pair[1] in NOTHING_LEAVES
 
 
 def rss_runs():
