@@ -151,12 +151,12 @@ class TokenNetwork(Network):
 
 
 class LstmModel(nn.Module):
-    def __init__(self, classes, width, projected, sparse):
+    def __init__(self, classes, width, layers, sparse):
         super().__init__()
         self.embedding = nn.Embedding(classes, width, sparse=sparse)
-        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True, dropout=0.2,
-                            proj_size=projected)
-        self.head = nn.Linear(projected or width, classes)
+        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True,
+                            dropout=0.2)
+        self.head = nn.Linear(width, classes)
 
     def forward(self, tokens):
         hidden, _ = self.lstm(self.embedding(tokens))
@@ -164,13 +164,11 @@ class LstmModel(nn.Module):
 
 
 class Lstm(TokenNetwork):
-    length_large, batch_large = 24, 64
     sparse = False
 
     def model(self):
-        # Small: oneDNN's LSTM, one operator a layer. Large: with a projection, which torch
-        # computes step by step; oneDNN's workspaces cannot leave and would be most of the memory.
-        return LstmModel(self.classes, *((128, 64) if self.large else (16, 0)), self.sparse)
+        # One layer is one operator: it takes several for a budget to have anything to choose from.
+        return LstmModel(self.classes, *((64, 8) if self.large else (16, 2)), self.sparse)
 
 
 class SparseLstm(Lstm):
