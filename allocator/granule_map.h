@@ -34,7 +34,13 @@ class GranuleMap {
   size_t Count(size_t begin, size_t end) const {
     size_t count = 0;
     ForEachWord(begin, end, [&](size_t word, uint64_t mask) {
-      count += __builtin_popcountll(words_[word] & mask);
+      const uint64_t set = words_[word] & mask;
+      // Memory comes and goes in long runs: most words are all or nothing.
+      if (set == ~uint64_t{0}) {
+        count += 64;
+      } else if (set != 0) {
+        count += __builtin_popcountll(set);
+      }
     });
     return count;
   }

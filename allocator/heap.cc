@@ -181,7 +181,11 @@ void Heap::SetReleasableOfParts(Block* block, size_t releasable, bool whole, Blo
   first = std::max(first, GranuleUp(begin));
   last = std::min(last, GranuleDown(end));
   const uintptr_t base = GranuleDown(block->segment->begin);
-  const size_t middle = first < last ? block->segment->map.Count(first - base, last - base) : 0;
+  size_t middle = 0;
+  if (first < last) {
+    middle = block->committed ? last - first
+                              : block->segment->map.Count(first - base, last - base);
+  }
   EBB_DCHECK(releasable >= counted + middle);
   rest->releasable = releasable - counted - middle;
 }
@@ -190,6 +194,7 @@ void Heap::SetReleasableOfParts(Block* block, size_t releasable, bool whole, Blo
 void Heap::Split(Block* block, uintptr_t begin, uintptr_t end) {
   const bool whole = block->run_begin == block->begin && block->run_end == block->end;
   const size_t releasable = block->releasable;
+  block->committed = begin >= block->run_begin && end <= block->run_end;
   Block* left = begin > block->begin ? SplitOff(block, block->begin, begin) : nullptr;
   Block* right = end < block->end ? SplitOff(block, end, block->end) : nullptr;
   SetReleasableOfParts(block, releasable, whole, left, right);
@@ -244,6 +249,10 @@ absl::Status Heap::AddSegment(size_t bytes, bool exact) {
 }
 
 int64_t Heap::UncommittedBytes(const Block* block) const {
+  return block->committed ? 0 : CountUncommitted(block);
+}
+
+int64_t Heap::CountUncommitted(const Block* block) const {
   const uintptr_t base = GranuleDown(block->segment->begin);
   const uintptr_t first = GranuleDown(block->begin);
   const uintptr_t last = GranuleUp(block->end);
@@ -296,8 +305,7 @@ absl::Status Heap::CommitGranules(Block* block, uintptr_t first, uintptr_t last)
 absl::Status Heap::CommitBlock(Block* block) {
   const uintptr_t first = GranuleDown(block->begin);
   const uintptr_t last = GranuleUp(block->end);
-  const int64_t needed = UncommittedBytes(block);
-  if (needed == 0) return absl::OkStatus();
+  if (UncommittedBytes(block) == 0) return absl::OkStatus();
   // A huge page is built only where the whole of it is committed when it is first touched.
   const uintptr_t free_begin =
       block->prev != nullptr && block->prev->free ? block->prev->begin : block->begin;
@@ -311,11 +319,11 @@ absl::Status Heap::CommitBlock(Block* block) {
   const GranuleMap& map = block->segment->map;
   const size_t missing = wide_last - wide_first - map.Count(wide_first - base, wide_last - base);
   const int64_t room = ledger_->budget - ledger_->held;
-  if (static_cast<int64_t>(missing << shift_) <= room &&
-      CommitGranules(block, wide_first, wide_last).ok()) {
-    return absl::OkStatus();
-  }
-  return CommitGranules(block, first, last);
+  const bool wide = static_cast<int64_t>(missing << shift_) <= room &&
+                    CommitGranules(block, wide_first, wide_last).ok();
+  if (!wide) EBB_RETURN_IF_ERROR(CommitGranules(block, first, last));
+  block->committed = true;
+  return absl::OkStatus();
 }
 
 // Merges the free block `block` with its free successor; neither is in an index.

@@ -58,6 +58,7 @@ struct Block {
   Block* next = nullptr;
   Segment* segment = nullptr;
   bool free = false;
+  bool committed = false;  // of a live block: known to have memory behind all of it
 
   // Of a free block only.
   uintptr_t run_begin = 0;  // the known run of committed bytes; empty when both are equal
@@ -145,6 +146,7 @@ class Heap {
   void Split(Block* block, uintptr_t begin, uintptr_t end);
   Block* SplitOff(Block* from, uintptr_t begin, uintptr_t end);
   void SetReleasableOfParts(Block* block, size_t releasable, bool whole, Block* left, Block* right);
+  int64_t CountUncommitted(const Block* block) const;
   void MergeNext(Block* block);
   void MakeFree(Block* block);
   void FindRun(Block* block);

@@ -21,7 +21,7 @@ void Heap::CheckBlock(const Block* block) const {
   const uintptr_t base = GranuleDown(block->segment->begin);
   EBB_CHECK(block->begin < block->end && block->begin % kAlignment == 0);
   if (!block->free) {
-    EBB_CHECK(UncommittedBytes(block) == 0) << "a live block lacks memory";
+    EBB_CHECK(CountUncommitted(block) == 0) << "a live block lacks memory";
     EBB_CHECK(block->size_link.key == 0 && block->run_link.key == 0);
     return;
   }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -17,8 +18,13 @@ namespace {
 
 using namespace ebbtide::literals;
 
-constexpr Bytes kGranule = 64_KiB;
 constexpr Bytes kHugePage = 2_MiB;
+
+// The smallest unit there is, so that hardly anything is lost at the ends of blocks that stay.
+Bytes PageSize() {
+  static const Bytes size(sysconf(_SC_PAGESIZE));
+  return size;
+}
 
 absl::Status ErrnoStatus(const char* call, Bytes size) {
   const int error = errno;
@@ -29,15 +35,15 @@ absl::Status ErrnoStatus(const char* call, Bytes size) {
 
 absl::Status CheckGranules(const void* address, Bytes size) {
   const auto bits = reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(size.count());
-  if (size > Bytes(0) && bits % kGranule.count() == 0) return absl::OkStatus();
+  if (size > Bytes(0) && bits % PageSize().count() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("range is not a positive number of whole ",
-                                                 FormatBytes(kGranule),
-                                                 " granules: ", size.count()));
+                                                 FormatBytes(PageSize()),
+                                                 " pages: ", size.count()));
 }
 
 }  // namespace
 
-Bytes HostMemory::granularity() const { return kGranule; }
+Bytes HostMemory::granularity() const { return PageSize(); }
 
 Bytes HostMemory::preferred_unit() const { return kHugePage; }
 

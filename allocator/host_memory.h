@@ -17,7 +17,7 @@ namespace ebbtide {
 
 class HostMemory : public DeviceMemory {
  public:
-  Bytes granularity() const override;     // 64 KiB
+  Bytes granularity() const override;     // the processor's page, 4 KiB on most
   Bytes preferred_unit() const override;  // 2 MiB
   bool supports_partial_decommit() const override { return true; }
   absl::StatusOr<void*> Reserve(Bytes size) override;

@@ -71,21 +71,8 @@ def test_budget(network, percent, background, record_property):
     record_property("feasible", background is not None)
 
 
-# A known fault, not a promise: memory that is cached in partly used granules is not given back, and
-# one large scratch block then misses the budget by less than that. Wrong bytes would still show in
-# the other cases of the same feature and network.
-SHORT_BY_GRANULES = pytest.mark.xfail(
-    reason="cached bytes in partly used granules are not given back", strict=False)
-
-
-def budgeted_cases():
-    for pair in BUDGETED:
-        known = pair == ("autocast", "unet")
-        yield pytest.param(pair, id="-".join(pair), marks=[SHORT_BY_GRANULES] if known else [])
-
-
 @pytest.mark.background(work=lambda pair: in_budget(pair[1], pair[0], 60))
-@pytest.mark.parametrize("pair", budgeted_cases())
+@pytest.mark.parametrize("pair", BUDGETED, ids="-".join)
 def test_feature_in_budget(pair, background):
     assert background is not None or pair[1] in NOTHING_LEAVES
 
