@@ -42,6 +42,9 @@ class Operation {
   virtual ~Operation() = default;
   // The operator's name as its framework spells it, e.g. "aten::relu".
   virtual absl::string_view name() const = 0;
+  // Whether an output is (in part) scratch memory, which nobody reads and which another run may
+  // leave with other bytes. Verify mode does not compare it.
+  virtual bool IsScratch(size_t /*output*/) const { return false; }
 };
 
 // One read of a value by a call; a node of the value's list of readers.

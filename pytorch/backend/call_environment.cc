@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -32,6 +33,7 @@ CallEnvironment CallEnvironment::Read() {
   environment.fill_uninitialised = context.deterministicFillUninitializedMemory();
   environment.onednn = context.userEnabledMkldnn();
   environment.flush_denormals = FlushesDenormals();
+  environment.grad_mode = c10::GradMode::is_enabled();
   environment.default_dtype = c10::get_default_dtype_as_scalartype();
   for (size_t i = 0; i < kPrecisionOps.size(); ++i) {
     environment.precisions[i] =
@@ -58,6 +60,7 @@ void CallEnvironment::Apply(const CallEnvironment& present) const {
   }
   if (onednn != present.onednn) context.setUserEnabledMkldnn(onednn);
   if (flush_denormals != present.flush_denormals) context.setFlushDenormal(flush_denormals);
+  if (grad_mode != present.grad_mode) c10::GradMode::set_enabled(grad_mode);
   if (default_dtype != present.default_dtype) {
     c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype));
   }

@@ -2,7 +2,7 @@
 //
 // CallEnvironment: the settings outside an operator's arguments on which its bits depend: how many
 // threads it may use, deterministic mode, matmul precision, whether oneDNN is on, denormals, the
-// default element type. Part of every recorded call; a replay under other settings puts them back
+// default element type, grad mode (oneDNN's LSTM has one output more under it). Part of every recorded call; a replay under other settings puts them back
 // for its duration.
 //
 // Threads: Current() reads the calling thread's settings and shares one immutable object as long as
@@ -32,6 +32,7 @@ struct CallEnvironment {
   bool fill_uninitialised = false;
   bool onednn = true;
   bool flush_denormals = false;
+  bool grad_mode = true;
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   std::array<at::Float32Precision, kPrecisionOps.size()> precisions{};
 

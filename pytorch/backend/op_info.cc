@@ -67,6 +67,8 @@ OpInfo MakeInfo(const c10::OperatorHandle& op) {
       info.conditionally_written = row->silently_written;
       info.only_if_argument = row->only_if_argument;
     }
+    info.scratch_results = row->scratch_results;
+    info.scratch_arguments = row->scratch_arguments;
     info.keeps_addresses = row->keeps_addresses;
     info.uninitialised = row->uninitialised;
     if (row->never_replayed) info.replayable = false;

@@ -28,6 +28,9 @@ struct OpInfo {
   // Bits of `written` that hold only if argument `only_if_argument` is true.
   uint64_t conditionally_written = 0;
   int only_if_argument = -1;
+  // As in OpRow.
+  uint64_t scratch_results = 0;
+  bool scratch_arguments = false;
   // Argument that may carry a random generator; -1: none.
   int generator_argument = -1;
   // May draw random numbers.

@@ -22,6 +22,10 @@ struct OpRow {
   uint64_t silently_written = 0;
   // If not negative: only when this (boolean) argument is true.
   int only_if_argument = -1;
+  // Bit i: the tensor at place i of the results holds scratch memory that is not compared in verify
+  // mode. The other: so does what the call leaves in its arguments.
+  uint64_t scratch_results = 0;
+  bool scratch_arguments = false;
   // Another run gives other bits, or must not happen.
   bool never_replayed = false;
   // The address of the arguments' storages outlives the call.

@@ -201,6 +201,13 @@ torch::jit::Stack TorchOperation::MakeStack(const Call& call,
   return stack;
 }
 
+// What the call left in written arguments comes after the results.
+bool TorchOperation::IsScratch(size_t output) const {
+  if (output >= outputs_.size()) return info_.scratch_arguments;
+  const uint32_t place = outputs_[output].place;
+  return place < 64 && (info_.scratch_results >> place & 1) != 0;
+}
+
 void TorchOperation::Run(torch::jit::Stack* stack) const {
   const EnvironmentScope environment(*environment_);
   if (random_ == nullptr) {

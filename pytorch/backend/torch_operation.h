@@ -44,6 +44,7 @@ class TorchOperation : public Operation {
                                                  IndexOf index_of);
 
   absl::string_view name() const override { return info_.name; }
+  bool IsScratch(size_t output) const override;
 
   // The generator's state before the call, if the call moved it.
   void set_random_state(std::shared_ptr<const RandomState> state) { random_ = std::move(state); }

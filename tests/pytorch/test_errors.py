@@ -274,6 +274,14 @@ def test_verify_mode_agrees(program, background):
     assert background.device()["rebuilds"] > 0, background.describe()
 
 
+@pytest.mark.background(work=lambda: harness.run(
+    "errors.py", "restless", stress="evict-all", env={"EBBTIDE_VERIFY": "1"}))
+def test_verify_mode_stops_at_other_bytes(background):
+    assert background.status == 1, background.describe()
+    assert "verify: aten::ebbtide_restless gave other bytes" in background.stderr, (
+        background.describe())
+
+
 def build_ticking(folder):
     """Compiles the operator of programs/ticking.cc for the torch that runs the tests."""
     torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent

@@ -218,6 +218,21 @@ def own_operators(report):
     report.add("values", values)
 
 
+def restless(report):
+    """An operator in torch's own namespace that gives other bytes each time it runs."""
+    library = torch.library.Library("aten", "FRAGMENT")
+    library.define("ebbtide_restless(Tensor x) -> Tensor")
+    runs = []
+
+    def kernel(x):
+        runs.append(len(runs))
+        return x + len(runs)
+
+    library.impl("ebbtide_restless", kernel, "CPU")
+    out = torch.ops.aten.ebbtide_restless(torch.ones(1000))
+    report.add("sum", out.sum())
+
+
 def nothing(report):
     """Imports torch and ends."""
     report.add("version", torch.__version__)
@@ -253,7 +268,7 @@ def deep_chain(report):
 
 
 PROGRAMS = (throwing, throwing_backward, interrupted, out_of_memory, uncaught, leaves_by_exit,
-            trains, own_operators, nothing, waits, closed_descriptors, deep_chain)
+            restless, trains, own_operators, nothing, waits, closed_descriptors, deep_chain)
 
 
 def main():
