@@ -11,6 +11,9 @@ namespace {
 // The one keeps calls too short to measure from being free.
 double CostOf(const Call& call) { return static_cast<double>(call.cost.count()) + 1.0; }
 
+// What the program has consumed stays known without memory, and may go on for a whole backward pass.
+constexpr int kLongestWalk = 256;
+
 class EbbPolicy : public CandidatePolicy {
  public:
   explicit EbbPolicy(Bytes min_bytes) : CandidatePolicy(min_bytes) {}
@@ -35,7 +38,8 @@ class EbbPolicy : public CandidatePolicy {
       bounds_.pop_back();
       if (best != nullptr && bound.score >= best_score) break;
       const double limit = best == nullptr ? -1 : best_score * bound.worth;
-      const double cost = RebuildCost(*bound.value, limit);
+      double cost = RebuildCost(*bound.value, limit);
+      if (limit < 0 || cost <= limit) cost *= 1 + Dependents(*bound.value, limit / cost);
       const double score = cost / bound.worth;
       if (best == nullptr || score < best_score) {
         best = bound.value;
@@ -79,9 +83,36 @@ class EbbPolicy : public CandidatePolicy {
     return cost;
   }
 
+  // D(value); stops once the number is above `limit`, unless that is negative.
+  int Dependents(const Value& value, double limit) {
+    ++mark_;
+    int found = 0;
+    int walked = 0;
+    readers_.assign(1, &value);
+    while (!readers_.empty()) {
+      const Value* read = readers_.back();
+      readers_.pop_back();
+      for (const Use* use = read->uses; use != nullptr; use = use->next) {
+        if (use->call->policy_mark == mark_) continue;
+        use->call->policy_mark = mark_;
+        if (++walked > kLongestWalk) return found;
+        bool awaited = false;
+        for (const Call::Output& output : use->call->outputs) {
+          if (output.value == nullptr || output.value->memory != nullptr) continue;
+          awaited |= output.value->storage != nullptr;
+          readers_.push_back(output.value);
+        }
+        found += awaited ? 1 : 0;
+        if (limit >= 0 && found > limit) return found;
+      }
+    }
+    return found;
+  }
+
   // Kept between decisions for their memory.
   std::vector<Bound> bounds_;
   std::vector<Call*> work_;
+  std::vector<const Value*> readers_;
   uint64_t mark_ = 0;
 };
 

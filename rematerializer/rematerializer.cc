@@ -30,6 +30,17 @@ bool OnlyThisReplayWants(const Use& use) {
          use.next == nullptr;
 }
 
+// Whether a replay that is still to come might read a value that no storage holds. A reader whose
+// outputs are all there has no need of it.
+bool MayBeReadAgain(const Value& value) {
+  for (const Use* use = value.uses; use != nullptr; use = use->next) {
+    for (const Call::Output& output : use->call->outputs) {
+      if (output.value != nullptr && output.value->memory == nullptr) return true;
+    }
+  }
+  return false;
+}
+
 // Whether the value's bytes count in a working set: not those of a source that a storage holds.
 bool Movable(const Value& value) { return !value.is_source() || value.storage == nullptr; }
 
@@ -68,7 +79,9 @@ Bytes Rematerializer::Evict(Value* value) {
       return Bytes(0);
     }
   }
-  if (parts_.verify) value->digest = DigestOf(memory, value->bytes);
+  if (parts_.verify && !value->call->operation->IsScratch(value->output)) {
+    value->digest = DigestOf(memory, value->bytes);
+  }
   parts_.graph->TakeMemory(value);
   parts_.graph->AddGarbage(memory);
   ++stats_.evictions;
@@ -139,6 +152,12 @@ void Rematerializer::Pop(std::vector<Frame>* stack) {
   for (size_t i = 0; i < frame.pinned; ++i) {
     Value* value = frame.call->inputs[i].value;
     --value->replay_pins;
+    // What was made on the way goes as soon as it has been read, as it did the first time. Kept as
+    // a candidate it would look fresh, and push out what the program waits for.
+    const bool on_the_way = value->detached() && !value->is_source() && value->pins == 1;
+    if (on_the_way && !MayBeReadAgain(*value)) {
+      parts_.graph->AddGarbage(parts_.graph->TakeMemory(value));
+    }
     parts_.graph->Unpin(value);
   }
   replay_done_.SignalAll();
@@ -161,6 +180,7 @@ absl::Status Rematerializer::Rebuild(Value* target) {
       } else {
         status = Replay(top.call);
         Pop(&stack);
+        FreeGarbage();
       }
     }
     while (!stack.empty()) Pop(&stack);
@@ -220,7 +240,6 @@ absl::Status Rematerializer::Replay(Call* call) {
   for (void* memory : outputs) {
     if (memory != nullptr) parts_.graph->AddGarbage(memory);
   }
-  FreeGarbage();
   return status;
 }
 
@@ -228,6 +247,7 @@ absl::Status Rematerializer::Install(Call* call, absl::Span<void*> outputs) {
   for (size_t j = 0; j < outputs.size(); ++j) {
     Value* value = call->outputs[j].value;
     if (value == nullptr || value->memory != nullptr) continue;
+    if (value->storage == nullptr && value->pins == 0 && !MayBeReadAgain(*value)) continue;
     void* const memory = outputs[j];
     if (memory == nullptr) {
       return absl::InternalError(absl::StrCat(call->operation->name(), " gave no output ", j,

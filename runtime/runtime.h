@@ -53,7 +53,7 @@ struct RuntimeConfig {
   // in programs that never overwrite what they computed from.
   uint32_t max_depth = 10'000;
   // As many in-place calls on one storage are remembered; the next makes its content a source.
-  uint32_t max_chain = 4;
+  uint32_t max_chain = 16;
   // Sources up to this size are copied before they are overwritten, if a recorded call reads them.
   Bytes copy_limit{64 << 10};
   // As Rematerializer::Parts.

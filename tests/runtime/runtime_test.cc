@@ -39,6 +39,20 @@ TEST_F(RuntimeTest, AncestorsThatAreGoneAreRebuiltFirst) {
   EXPECT_EQ(stats().rematerializer.rebuilds, before + 1) << "the others have no storage any more";
 }
 
+// Kept as candidates, they would look fresh and push out what the program waits for.
+TEST_F(RuntimeTest, WhatARebuildMakesOnTheWayGoesAsSoonAsItIsRead) {
+  RuntimeConfig config = EvictAll();
+  Start(config);
+  Buffer last = Source(1);
+  for (int i = 0; i < 5; ++i) last = Add({last}, 1);
+  Bytes most(0);
+  on_add_ = [&] { most = std::max(most, allocator_->stats().live); };
+  ASSERT_TRUE(session_->Read(last, [&](const void*) {
+    EXPECT_LE(allocator_->stats().live, Bytes(2 * (kBytes + 64))) << "the source and the last";
+  }).ok());
+  EXPECT_LE(most, Bytes(3 * (kBytes + 64))) << "and the one before";
+}
+
 TEST_F(RuntimeTest, OneReplayMakesAllOutputs) {
   Start(EvictAll());
   const Buffer x = Source(5);

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,6 +85,7 @@ class SessionFixture : public testing::Test {
                                .outputs = {Bytes(bytes)},
                                .kernel = [this, add, bytes](const KernelArguments& a) {
                                  ++runs_;
+                                 if (on_add_) on_add_();
                                  Word sum = add;
                                  for (const void* read : a.reads) sum += First(read);
                                  Fill(a.outputs[0], static_cast<size_t>(bytes) / sizeof(Word), sum);
@@ -123,6 +125,8 @@ class SessionFixture : public testing::Test {
   int64_t replays() { return stats().rematerializer.recomputed_calls; }
 
   std::atomic<int> runs_{0};
+  // Called while the operator of Add runs.
+  std::function<void()> on_add_;
   ArenaMemory arena_;
   std::unique_ptr<CachingAllocator> allocator_;
   std::unique_ptr<BufferSession> session_;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "policy/ebb_policy.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/policy/policy_fixture.h"
+
+namespace ebbtide {
+namespace {
+
+// The definition, by sets.
+double Score(const Value& value, int64_t now) {
+  std::set<const Call*> rerun;
+  std::vector<const Call*> work = {value.call};
+  double cost = 0;
+  while (!work.empty()) {
+    const Call* call = work.back();
+    work.pop_back();
+    if (!rerun.insert(call).second) continue;
+    cost += static_cast<double>(call->cost.count()) + 1;
+    for (const Use& use : call->inputs) {
+      if (use.value->memory == nullptr && use.value->call != nullptr) {
+        work.push_back(use.value->call);
+      }
+    }
+  }
+  std::set<const Call*> dependents;
+  std::set<const Value*> seen;
+  std::vector<const Value*> read = {&value};
+  while (!read.empty()) {
+    const Value* next = read.back();
+    read.pop_back();
+    if (!seen.insert(next).second) continue;
+    for (const Use* use = next->uses; use != nullptr; use = use->next) {
+      for (const Call::Output& output : use->call->outputs) {
+        if (output.value == nullptr || output.value->memory != nullptr) continue;
+        read.push_back(output.value);
+        if (output.value->storage != nullptr) dependents.insert(use->call);
+      }
+    }
+  }
+  const auto stale = static_cast<double>(std::max<int64_t>(now - value.last_access.count(), 1));
+  return cost * (1 + static_cast<double>(dependents.size())) /
+         (static_cast<double>(value.bytes.count()) * stale);
+}
+
+TEST(EbbPolicyTest, CountsWhatARebuildWouldRun) {
+  PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+  Storage* source = fixture.Source(1);
+  Storage* before = fixture.Made({source}, 100, 50, 10);
+  Storage* after = fixture.Made({before}, 100, 50, 10);
+  Storage* alone = fixture.Made({source}, 100, 90, 10);
+  fixture.Evict(before->value);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), alone->value) << "91 < 51 + 51";
+  fixture.Return(before->value);
+  fixture.Evict(alone->value);
+  fixture.Drop(before);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), after->value);
+}
+
+// Each state of a recurrent network is cheap as long as its predecessor is there: chosen by that
+// alone they would leave one after the other, and come back by a run through the whole chain.
+TEST(EbbPolicyTest, AValueThatEvictedOnesWaitForIsDear) {
+  PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+  std::vector<Storage*> states = {fixture.Source(100)};
+  for (int i = 0; i < 8; ++i) states.push_back(fixture.Made({states.back()}, 100, 10, 10));
+  Storage* other = fixture.Made({states[0]}, 100, 25, 10);
+  fixture.Evict(states[4]->value);
+  fixture.Evict(states[5]->value);
+  fixture.Evict(states[6]->value);
+  fixture.Evict(states[2]->value);
+  fixture.Evict(states[1]->value);
+  // states[3] has three dependents, states[7] and [8] three ancestors and none.
+  EXPECT_NE(fixture.policy().ChooseVictim(Nanos(20)), states[3]->value);
+  fixture.Evict(states[8]->value);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), other->value) << "26 < 11 x 4 and 33 x 4";
+}
+
+// A gradient that was consumed in making one that is still there is not waited for.
+TEST(EbbPolicyTest, WhatTheProgramHasConsumedDoesNotCount) {
+  PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+  Storage* source = fixture.Source(100);
+  Storage* activation = fixture.Made({source}, 100, 10, 10);
+  Storage* consumed = fixture.Made({activation}, 100, 10, 10);
+  fixture.Made({consumed}, 100, 500, 10);
+  Storage* other = fixture.Made({source}, 100, 12, 10);
+  fixture.Drop(consumed);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), activation->value) << "11 < 13";
+  fixture.Evict(activation->value);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), other->value);
+}
+
+// Every victim of a long walk has the least score by the definition.
+TEST(EbbPolicyTest, IsTheDefinitionOnARandomWalk) {
+  PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+  std::mt19937 random(5);
+  std::vector<Storage*> all = {fixture.Source(1000)};
+  int decisions = 0;
+  for (int64_t now = 1; now < 1800; ++now) {
+    Storage* any = all[random() % all.size()];
+    if (random() % 5 < 2 && all.size() < 150) {
+      Storage* near = all[all.size() - 1 - random() % std::min<size_t>(all.size(), 5)];
+      std::vector<Storage*> inputs = {any};
+      if (near != any) inputs.push_back(near);
+      all.push_back(fixture.Made(inputs, 1 + random() % 1000, random() % 1000, now));
+    } else if (random() % 3 == 0) {
+      if (any->value->memory == nullptr) fixture.Return(any->value);
+      fixture.graph().Read(any->value, Nanos(now));
+    } else if (Value* victim = fixture.policy().ChooseVictim(Nanos(now)); victim != nullptr) {
+      double least = Score(*victim, now);
+      for (const Value* value : fixture.policy().candidates()) {
+        least = std::min(least, Score(*value, now));
+      }
+      ASSERT_NEAR(Score(*victim, now), least, least * 1e-9) << "decision " << decisions;
+      ++decisions;
+      fixture.Evict(victim);
+    }
+  }
+  EXPECT_GT(decisions, 300);
+}
+
+}  // namespace
+}  // namespace ebbtide
