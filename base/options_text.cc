@@ -25,8 +25,8 @@ Each option is a flag of `ebbtide run` and an environment variable; a flag wins 
 A variable that is empty counts as not set. A value that is not allowed is answered with one line
 that names the variable, the value and what is allowed: `ebbtide run` then does not start the
 program, and a program that is only preloaded runs unmanaged, unless `EBBTIDE_STRICT=1` refuses that
-too. A variable that starts with `EBBTIDE_` and is not on this page is warned about. `ebbtide run
---print-env` prints the settings as `export` lines for a job script.
+too. `ebbtide run` and `ebbtide doctor` warn about a variable that starts with `EBBTIDE_` and is not
+on this page. `ebbtide run --print-env` prints the settings as `export` lines for a job script.
 
 | flag | variable | default | meaning |
 |---|---|---|---|

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The policies by name: one table, from which the option --policy and its help are checked, and
-// which the conformance test walks.
+// The policies by name: one table, which the conformance test walks. The options table (base/) lies
+// below and has the names of its own; a test holds the two together.
 //
 // Safe on any thread; owns nothing. To add a policy, see policy/eviction_policy.h.
 

@@ -70,6 +70,22 @@ void PublishHooks(const EbbtideShimApi& api) {
   api.publish(&hooks);
 }
 
+// Counts operators. If another extension has the key, they are not counted.
+void StartObserving(const EbbtideShimApi& api) {
+  EBB_INFO("observing cpu, no budget, torch %s", facts->torch_version);
+  const absl::Status counting = InstallCountingHook();
+  if (!counting.ok()) {
+    EBB_INFO("operators are not counted: %s", counting.message());
+    return;
+  }
+  EbbtideBackendHooks hooks = {};
+  hooks.size = sizeof(hooks);
+  hooks.arm_thread = &ArmStartedThread;
+  api.publish(&hooks);
+  armed.store(true);
+  ArmThread();
+}
+
 // What evictions need, once torch has our allocator.
 absl::Status PrepareEvictions(const EbbtideShimApi& api) {
   PublishHooks(api);
@@ -96,7 +112,7 @@ absl::Status StartBackend(const EbbtideShimApi& api) {
   EBB_RETURN_IF_ERROR(Manager::Start(options));
   SetExitHook([] { WriteExitReport(*Manager::Get(), *facts); });
   if (!Manager::Get()->manages()) {
-    EBB_INFO("observing cpu, no budget, torch %s", facts->torch_version);
+    StartObserving(api);
     return absl::OkStatus();
   }
   const absl::Status prepared = PrepareEvictions(api);

@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "pytorch/backend/collectives.h"
 #include "pytorch/backend/dispatch_key.h"
 #include "pytorch/backend/held_storages.h"
 #include "pytorch/backend/hooked_call.h"
 #include "pytorch/backend/manager.h"
+#include "pytorch/backend/op_info.h"
 #include "pytorch/backend/tensor_spec.h"
 #include "pytorch/backend/torch_operation.h"
 
@@ -29,6 +31,19 @@ void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   ReleaseKernelHolds();
   PollCollectives(manager);
   HookedCall(manager, op, below, stack).Run();
+}
+
+// Counts what Hook would count.
+void Count(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, HookKey());
+  if (InfoOf(op).composite || below.has(c10::DispatchKey::Python)) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  Manager::Get()->CountCall();
+  const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKey());
+  op.redispatchBoxed(below, stack);
 }
 
 // Composite operators that read an argument's memory by a pointer, above the hook.
@@ -74,14 +89,17 @@ void InstallReaders() {
   }
 }
 
+absl::Status CheckFree(c10::DispatchKey key) {
+  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the dispatch key ", c10::toString(key), " is taken by another extension"));
+}
+
 }  // namespace
 
 absl::Status InstallDispatchHook() {
-  for (c10::DispatchKey key : {HookKey(), ReaderKey()}) {
-    if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) continue;
-    return absl::UnavailableError(
-        absl::StrCat("the dispatch key ", c10::toString(key), " is taken by another extension"));
-  }
+  EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
+  EBB_RETURN_IF_ERROR(CheckFree(ReaderKey()));
   // Never destroyed: operators run until the very end of the process.
   auto* library = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
   library->fallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
@@ -89,9 +107,16 @@ absl::Status InstallDispatchHook() {
   return absl::OkStatus();
 }
 
+absl::Status InstallCountingHook() {
+  EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
+  auto* library = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
+  library->fallback(torch::CppFunction::makeFromBoxedFunction<&Count>());
+  return absl::OkStatus();
+}
+
 void ArmThread() {
   c10::impl::tls_set_dispatch_key_included(HookKey(), true);
-  c10::impl::tls_set_dispatch_key_included(ReaderKey(), true);
+  if (Manager::Get()->manages()) c10::impl::tls_set_dispatch_key_included(ReaderKey(), true);
 }
 
 }  // namespace ebbtide

@@ -17,7 +17,10 @@ namespace ebbtide {
 // Registers the hook. Fails if no key is free.
 absl::Status InstallDispatchHook();
 
-// Switches the hook on for the calling thread. REQUIRES: InstallDispatchHook succeeded.
+// Registers a hook that counts operators and leaves them alone, for observing. Fails likewise.
+absl::Status InstallCountingHook();
+
+// Switches the hook on for the calling thread. REQUIRES: one of them is installed.
 void ArmThread();
 
 }  // namespace ebbtide

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
@@ -122,10 +121,10 @@ void* Manager::AllocateBlock(size_t bytes) {
   absl::StatusOr<void*> block = allocator_.Allocate(Bytes(static_cast<int64_t>(bytes)), &details);
   if (!block.ok()) {
     if (!absl::IsResourceExhausted(block.status())) ThrowStatus(block.status());
-    std::vector<std::string> lines;
-    if (manages()) lines = runtime_->HolderLines();
-    lines.push_back(Suggestion());
-    ThrowOutOfMemory(FormatOutOfMemory(details, lines));
+    const std::string text = FormatOutOfMemory(details);
+    // The call that waits for the replay will report it.
+    if (InReplay()) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    ThrowOutOfMemory(text);
   }
   if (!InReplay()) wanted_.Add(static_cast<int64_t>(bytes - kBlockHeaderBytes));
   return *block;
@@ -191,24 +190,18 @@ void Manager::Escape(c10::StorageImpl& storage) {
 
 void Manager::ThrowStatus(const absl::Status& status) {
   const std::string text(status.message());
-  if (absl::IsResourceExhausted(status)) {
-    // A report of the allocator's is complete; a refusal before the fact is not.
-    if (absl::StrContains(text, "budget") && absl::StrContains(text, "held")) {
-      ThrowOutOfMemory(text);
-    }
-    std::vector<std::string> lines = {text};
-    if (manages()) {
-      for (std::string& line : runtime_->HolderLines()) lines.push_back(std::move(line));
-    }
-    lines.push_back(Suggestion());
-    ThrowOutOfMemory(absl::StrJoin(lines, "\n"));
-  }
+  if (absl::IsResourceExhausted(status)) ThrowOutOfMemory(text);
   TORCH_CHECK(false, "ebbtide: ", text);
 }
 
-void Manager::ThrowOutOfMemory(const std::string& text) {
+void Manager::ThrowOutOfMemory(const std::string& cause) {
   out_of_memory_errors_.fetch_add(1, std::memory_order_relaxed);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  std::vector<std::string> lines = {cause};
+  if (manages()) {
+    for (std::string& line : runtime_->HolderLines()) lines.push_back(std::move(line));
+  }
+  lines.push_back(Suggestion());
+  TORCH_CHECK_WITH(OutOfMemoryError, false, absl::StrJoin(lines, "\n  "));
 }
 
 std::string Manager::Suggestion() const {

@@ -114,7 +114,7 @@ class Manager : public Host {
   explicit Manager(const Options& options);
   absl::Status Init();
   bool RelievePressure(const MemoryPressure& pressure);
-  [[noreturn]] void ThrowOutOfMemory(const std::string& text);
+  [[noreturn]] void ThrowOutOfMemory(const std::string& cause);
   std::string Suggestion() const;
   void RegisterForkHandlers();
 

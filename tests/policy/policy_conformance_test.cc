@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/options.h"
 #include "gtest/gtest.h"
 #include "policy/registry.h"
 #include "tests/policy/policy_fixture.h"
@@ -207,7 +208,23 @@ TEST(RegistryTest, SaysWhichPoliciesThereAre) {
   }
 }
 
-TEST(RegistryTest, TheDefaultComesFirst) { EXPECT_EQ(PolicyNames().front(), "ebb"); }
+// The options table knows the names too, one layer below: they must not drift apart.
+TEST(RegistryTest, TheOptionAllowsWhatThereIs) {
+  const auto load = [](const std::string& policy) {
+    return LoadOptions([policy](const char* name) {
+      return policy.empty() || std::string(name) != "EBBTIDE_POLICY" ? nullptr : policy.c_str();
+    });
+  };
+  EXPECT_EQ(PolicyNames().front(), load("")->policy) << "the default";
+  for (absl::string_view name : PolicyNames()) {
+    const auto options = load(std::string(name));
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->policy, name);
+  }
+  const std::string text(load("best").status().message());
+  const auto separators = std::count(text.begin(), text.end(), ',') + 1;
+  EXPECT_EQ(separators, static_cast<int64_t>(PolicyNames().size()) - 1) << text;
+}
 
 }  // namespace
 }  // namespace ebbtide

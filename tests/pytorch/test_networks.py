@@ -73,6 +73,12 @@ def test_feature_in_budget(pair, background):
     assert background is not None
 
 
+@pytest.mark.background(work=lambda: in_budget("projected_lstm", "plain", 75))
+def test_many_writes_in_place(background):
+    """Gates that five operators write one after the other must be able to leave."""
+    assert background is not None
+
+
 def rss_runs():
     args = ("wide.py",)
     budget, _, wanted = harness.budget_between(*args, share=0.3)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of the programs, readable without importing torch (the test process never loads it)."""
 
-NETWORKS = ("resnet50", "densenet121", "mobilenet_v3", "vit", "unet", "lstm", "encoder", "gpt2")
+NETWORKS = ("resnet50", "densenet121", "mobilenet_v3", "vit", "unet", "lstm", "lstm_cells",
+            "encoder", "gpt2")
 
 # Under evict-all the work grows with the square of the number of operators: the deepest networks
 # train one step there (and more under evict-random and in budgets).

@@ -171,6 +171,48 @@ class Lstm(TokenNetwork):
         return LstmModel(self.classes, *((64, 8) if self.large else (16, 2)), self.sparse)
 
 
+class CellsModel(nn.Module):
+    def __init__(self, classes, width):
+        super().__init__()
+        self.embedding = nn.Embedding(classes, width)
+        self.cells = nn.ModuleList([nn.LSTMCell(width, width), nn.LSTMCell(width, width)])
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        states, outputs = [None, None], []
+        for value in self.embedding(tokens).unbind(1):
+            for index, cell in enumerate(self.cells):
+                states[index] = cell(value, states[index])
+                value = states[index][0]
+            outputs.append(value)
+        return self.head(torch.stack(outputs, 1))
+
+
+class LstmCells(TokenNetwork):
+    """A recurrent network a step at a time: long chains of small operators."""
+
+    length_large, batch_large = 16, 128
+
+    def model(self):
+        return CellsModel(self.classes, 128 if self.large else 16)
+
+
+class ProjectedModel(LstmModel):
+    """oneDNN has no LSTM with projections: each step is a dozen operators, half of them in place."""
+
+    def __init__(self, classes, width):
+        super().__init__(classes, width, 1, False)
+        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True, proj_size=width // 2)
+        self.head = nn.Linear(width // 2, classes)
+
+
+class ProjectedLstm(TokenNetwork):
+    length_large, batch_large = 16, 128
+
+    def model(self):
+        return ProjectedModel(self.classes, 128 if self.large else 16)
+
+
 class SparseLstm(Lstm):
     sparse = True
 
@@ -211,5 +253,6 @@ class Gpt2(TokenNetwork):
 NETWORKS = {
     "resnet50": ResNet50, "densenet121": DenseNet121, "mobilenet_v3": MobileNetV3,
     "vit": VisionTransformer, "unet": UNet, "lstm": Lstm, "encoder": Encoder, "gpt2": Gpt2,
-    "sparse_lstm": SparseLstm,
+    "sparse_lstm": SparseLstm, "lstm_cells": LstmCells,
+    "projected_lstm": ProjectedLstm,
 }
