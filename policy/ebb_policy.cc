@@ -11,7 +11,7 @@ namespace {
 // The one keeps calls too short to measure from being free.
 double CostOf(const Call& call) { return static_cast<double>(call.cost.count()) + 1.0; }
 
-// What the program has consumed stays known without memory, and may go on for a whole backward pass.
+// What the program has consumed stays known without memory: a whole backward pass may hang on it.
 constexpr int kLongestWalk = 256;
 
 class EbbPolicy : public CandidatePolicy {

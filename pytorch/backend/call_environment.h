@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CallEnvironment: the settings outside an operator's arguments on which its bits depend: how many
-// threads it may use, deterministic mode, matmul precision, whether oneDNN is on, denormals, the
-// default element type, grad mode (oneDNN's LSTM has one output more under it). Part of every recorded call; a replay under other settings puts them back
-// for its duration.
+// CallEnvironment: the settings outside an operator's arguments on which its results depend: how
+// many threads it may use, deterministic mode, matmul precision, whether oneDNN is on, denormals,
+// the default element type, grad mode (oneDNN's LSTM has one output more under it). Part of every
+// recorded call; a replay under other settings puts them back for its duration.
 //
 // Threads: Current() reads the calling thread's settings and shares one immutable object as long as
 // they do not change. Scope changes process-wide settings of torch for a moment where they differ,

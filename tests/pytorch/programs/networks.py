@@ -198,7 +198,7 @@ class LstmCells(TokenNetwork):
 
 
 class ProjectedModel(LstmModel):
-    """oneDNN has no LSTM with projections: each step is a dozen operators, half of them in place."""
+    """oneDNN has none with projections: each step is a dozen operators, half of them in place."""
 
     def __init__(self, classes, width):
         super().__init__(classes, width, 1, False)
