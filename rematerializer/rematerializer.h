@@ -23,8 +23,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "policy/eviction_policy.h"
 #include "rematerializer/host.h"
 #include "rematerializer/op_replayer.h"
@@ -46,7 +46,7 @@ struct RematerializerStats {
 class Rematerializer {
  public:
   struct Parts {
-    absl::Mutex* mutex;
+    Mutex* mutex;
     Graph* graph;
     EvictionPolicy* policy;
     OpReplayer* replayer;
@@ -106,7 +106,7 @@ class Rematerializer {
   void Wait(absl::FunctionRef<bool()> until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
   const Parts parts_;
-  absl::CondVar replay_done_;
+  CondVar replay_done_;
   RematerializerStats stats_;
 };
 

@@ -29,12 +29,12 @@ Runtime::Runtime(const RuntimeConfig& config, std::unique_ptr<EvictionPolicy> po
       stress_random_(config.stress_seed) {}
 
 Runtime::~Runtime() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   rematerializer_.FreeGarbage();
 }
 
 Storage* Runtime::Adopt(std::atomic<void*>* slot, void* host_storage, Bytes bytes, void* memory) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (void* known = slot->load(std::memory_order_relaxed)) return static_cast<Storage*>(known);
   Storage* storage = graph_.AddStorage(host_storage, bytes, memory);
   storage->value->last_access = MonotonicNow();
@@ -43,7 +43,7 @@ Storage* Runtime::Adopt(std::atomic<void*>* slot, void* host_storage, Bytes byte
 }
 
 bool Runtime::Drop(Storage* storage) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Value* value = storage->value;
   const bool source = value->is_source() && value->memory != nullptr && value->uses != nullptr;
   const bool kept = graph_.DropStorage(storage);
@@ -133,7 +133,7 @@ absl::Status Runtime::PinArguments(absl::Span<Argument> arguments) {
 }
 
 absl::Status Runtime::BeginCall(absl::Span<Argument> arguments) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   absl::Status status = PinArguments(arguments);
   if (status.ok()) status = PrepareWrites(arguments);
   if (!status.ok()) Release(arguments);
@@ -324,7 +324,7 @@ void Runtime::Release(absl::Span<Argument> arguments) {
 void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation> operation,
                       absl::Span<Storage* const> outputs, Nanos cost) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const Nanos now = outputs.empty() ? Nanos(0) : MonotonicNow();
     for (Storage* storage : outputs) {
       if (storage != nullptr) graph_.Read(storage->value, now);
@@ -338,7 +338,7 @@ void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation>
 }
 
 void Runtime::AbortCall(absl::Span<Argument> arguments) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Release(arguments);
   rematerializer_.FreeGarbage();
 }
@@ -353,7 +353,7 @@ void Runtime::Stress() {
 }
 
 absl::StatusOr<Value*> Runtime::Pin(Storage* storage) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Argument argument{.storage = storage};
   absl::Status status = PinOne(&argument);
   if (!status.ok() && argument.read != nullptr) graph_.Unpin(argument.read);
@@ -363,7 +363,7 @@ absl::StatusOr<Value*> Runtime::Pin(Storage* storage) {
 }
 
 void Runtime::Unpin(Value* value) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   graph_.Unpin(value);
   rematerializer_.FreeGarbage();
 }
@@ -371,7 +371,7 @@ void Runtime::Unpin(Value* value) {
 absl::Status Runtime::Escape(Storage* storage) {
   Argument argument{.storage = storage, .written = true};
   EBB_RETURN_IF_ERROR(BeginCall(absl::MakeSpan(&argument, 1)));
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   storage->escaped = true;
   policy_->Exclude(storage->value);
   Release(absl::MakeSpan(&argument, 1));
@@ -398,7 +398,7 @@ Bytes Runtime::SettleRetained(Bytes bytes) {
 }
 
 bool Runtime::RelievePressure(Bytes bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   // What paid when it was dropped may no longer do so. Looking costs, so only now and then, and
   // only if it could give back something that matters.
   constexpr int64_t kRoundsBetweenLooks = 64;
@@ -411,7 +411,7 @@ bool Runtime::RelievePressure(Bytes bytes) {
 }
 
 RuntimeStats Runtime::stats() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   RuntimeStats stats;
   stats.rematerializer = rematerializer_.stats();
   stats.largest_pinned = largest_pinned_;
@@ -431,7 +431,7 @@ std::vector<std::string> Runtime::HolderLines() const {
   const RuntimeStats now = stats();
   Bytes pinned;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     pinned = pinned_;
   }
   return {

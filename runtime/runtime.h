@@ -25,11 +25,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/bytes.h"
+#include "base/mutex.h"
 #include "policy/eviction_policy.h"
 #include "rematerializer/host.h"
 #include "rematerializer/op_replayer.h"
@@ -159,7 +160,7 @@ class Runtime {
   Bytes SettleRetained(Bytes bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RuntimeConfig config_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   const std::unique_ptr<EvictionPolicy> policy_;
   Host* const host_;
   Graph graph_;

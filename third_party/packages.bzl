@@ -27,7 +27,6 @@ _ABSL = {
     "absl/random": ["bit_gen_ref", "distributions", "random"],
     "absl/status": ["status", "statusor"],
     "absl/strings": ["cord", "str_format", "strings"],
-    "absl/synchronization": ["synchronization"],
     "absl/time": ["time"],
     "absl/types": ["optional", "span", "variant"],
     "absl/utility": ["utility"],

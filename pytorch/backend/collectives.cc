@@ -9,8 +9,8 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "pytorch/storage_swap.h"
 
 namespace ebbtide {
@@ -27,7 +27,7 @@ struct InFlight {
 };
 
 std::atomic<size_t> in_flight_count{0};
-absl::Mutex in_flight_mutex;
+Mutex in_flight_mutex;
 std::vector<InFlight>& AllInFlight() {
   static auto* const all = new std::vector<InFlight>;
   return *all;
@@ -63,7 +63,7 @@ void KeepUntilDone(Manager* manager, const std::vector<c10::StorageImpl*>& stora
     if (!value.ok()) manager->ThrowStatus(value.status());
     collective.values.push_back(*value);
   }
-  absl::MutexLock lock(&in_flight_mutex);
+  MutexLock lock(&in_flight_mutex);
   AllInFlight().push_back(std::move(collective));
   in_flight_count.store(AllInFlight().size(), std::memory_order_relaxed);
 }
@@ -72,7 +72,7 @@ void PollCollectives(Manager* manager) {
   if (in_flight_count.load(std::memory_order_relaxed) == 0) return;
   std::vector<InFlight> done;
   {
-    absl::MutexLock lock(&in_flight_mutex);
+    MutexLock lock(&in_flight_mutex);
     std::vector<InFlight>& all = AllInFlight();
     const auto first_done = std::stable_partition(
         all.begin(), all.end(), [](const InFlight& collective) { return !collective.Done(); });

@@ -74,17 +74,63 @@ void HoldArguments(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      stack);
 }
 
+// Operators that only look at a storage in another way: they read no bytes and make none, so that
+// the hook would have nothing to do.
+constexpr const char* kViews[] = {
+    "_conj",
+    "_neg_view",
+    "_reshape_alias",
+    "_unsafe_view",
+    "alias",
+    "as_strided",
+    "detach",
+    "diagonal",
+    "expand",
+    "permute",
+    "select.int",
+    "slice.Tensor",
+    "split.Tensor",
+    "split_with_sizes",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "t",
+    "transpose.int",
+    "unbind.int",
+    "unfold",
+    "unsqueeze",
+    "view",
+    "view.dtype",
+    "view_as_complex",
+    "view_as_real",
+};
+
+bool Exists(const std::string& name) {
+  const size_t dot = name.find('.');
+  const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  return c10::Dispatcher::singleton()
+      .findSchema({"aten::" + name.substr(0, dot), overload})
+      .has_value();
+}
+
+void InstallFallback(torch::CppFunction&& hook) {
+  // Never destroyed: operators run until the very end of the process.
+  auto* all = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
+  all->fallback(std::move(hook));
+  auto* views = new torch::Library(torch::Library::IMPL, "aten", HookKey(), __FILE__, __LINE__);
+  for (const char* name : kViews) {
+    if (Exists(name)) views->impl(name, torch::CppFunction::makeFallthrough());
+  }
+}
+
 void InstallReaders() {
   auto* fallthrough =
       new torch::Library(torch::Library::IMPL, "_", ReaderKey(), __FILE__, __LINE__);
   fallthrough->fallback(torch::CppFunction::makeFallthrough());
   auto* readers = new torch::Library(torch::Library::IMPL, "aten", ReaderKey(), __FILE__, __LINE__);
   for (const char* name : kDirectReaders) {
-    const std::string full = std::string("aten::") + name;
-    const size_t dot = full.find('.');
-    const std::string overload = dot == std::string::npos ? "" : full.substr(dot + 1);
     // Other versions of torch may not have it.
-    if (!c10::Dispatcher::singleton().findSchema({full.substr(0, dot), overload})) continue;
+    if (!Exists(name)) continue;
     readers->impl(name, torch::CppFunction::makeFromBoxedFunction<&HoldArguments>());
   }
 }
@@ -100,17 +146,14 @@ absl::Status CheckFree(c10::DispatchKey key) {
 absl::Status InstallDispatchHook() {
   EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
   EBB_RETURN_IF_ERROR(CheckFree(ReaderKey()));
-  // Never destroyed: operators run until the very end of the process.
-  auto* library = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
-  library->fallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
+  InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
   InstallReaders();
   return absl::OkStatus();
 }
 
 absl::Status InstallCountingHook() {
   EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
-  auto* library = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
-  library->fallback(torch::CppFunction::makeFromBoxedFunction<&Count>());
+  InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Count>());
   return absl::OkStatus();
 }
 

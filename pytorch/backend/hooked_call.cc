@@ -73,7 +73,7 @@ void HookedCall::AddStorage(c10::StorageImpl& storage, bool written) {
 }
 
 void HookedCall::ScanArguments() {
-  absl::ReaderMutexLock lock(&manager_.header_mutex());
+  ReaderLock lock(&manager_.header_mutex());
   const c10::IValue* begin = stack_.data() + (stack_.size() - info_.arguments);
   for (size_t i = 0; i < info_.arguments; ++i) {
     const c10::IValue& argument = begin[i];
@@ -155,8 +155,8 @@ void HookedCall::Begin() {
 }
 
 void HookedCall::RunKernel() {
-  const Nanos pressure_before = Manager::PressureTime();
-  const Nanos start = MonotonicNow();
+  const Nanos pressure_before = recording_ ? Manager::PressureTime() : Nanos(0);
+  const Nanos start = recording_ ? MonotonicNow() : Nanos(0);
   try {
     const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKey());
     const OperatorScope scope;
@@ -167,7 +167,7 @@ void HookedCall::RunKernel() {
     RearmArguments();
     throw;
   }
-  cost_ = MonotonicNow() - start - (Manager::PressureTime() - pressure_before);
+  if (recording_) cost_ = MonotonicNow() - start - (Manager::PressureTime() - pressure_before);
 }
 
 void HookedCall::ScanOutputs() {

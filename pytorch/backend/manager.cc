@@ -148,7 +148,7 @@ void Manager::ReleaseBlock(BlockHeader* header) {
 }
 
 Storage* Manager::RecordOf(const c10::StorageImpl& storage) {
-  absl::ReaderMutexLock lock(&header_mutex_);
+  ReaderLock lock(&header_mutex_);
   if (BlockHeader* header = HeaderOf(storage)) {
     return static_cast<Storage*>(header->record.load(std::memory_order_acquire));
   }
@@ -250,7 +250,7 @@ void* Manager::TakeMemory(void* host_storage) {
   BlockHeader* header = HeaderOf(*storage);
   // A storage that cannot be resized has given its address away (numpy does that).
   if (header != nullptr && storage->resizable()) {
-    absl::MutexLock lock(&header_mutex_);
+    WriterLock lock(&header_mutex_);
     void* const record = header->record.exchange(nullptr);
     memory = ebbtide::TakeMemory(*storage, record);
   }

@@ -20,9 +20,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "allocator/caching_allocator.h"
 #include "allocator/host_memory.h"
+#include "base/mutex.h"
 #include "base/options.h"
 #include "pytorch/backend/torch_operation.h"
 #include "pytorch/block_header.h"
@@ -67,7 +67,7 @@ class Manager : public Host {
 
   // Held for reading from finding a resident block's header to reading its record: an eviction,
   // which takes the block away, waits for that.
-  absl::Mutex& header_mutex() { return header_mutex_; }
+  SharedMutex& header_mutex() { return header_mutex_; }
 
   // The runtime's record of a storage of ours, resident or evicted; null if it has none (yet).
   Storage* RecordOf(const c10::StorageImpl& storage);
@@ -126,7 +126,7 @@ class Manager : public Host {
   CachingAllocator allocator_;
   TorchReplayer replayer_;
   std::unique_ptr<Runtime> runtime_;
-  absl::Mutex header_mutex_;
+  SharedMutex header_mutex_;
   WantedBytes wanted_;
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> out_of_memory_errors_{0};

@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 
 namespace ebbtide {
 namespace {
@@ -78,9 +78,9 @@ OpInfo MakeInfo(const c10::OperatorHandle& op) {
 
 // Schemas are heap objects of the dispatcher, so that their address names the operator.
 const OpInfo& SharedInfo(const c10::OperatorHandle& op) {
-  static absl::Mutex mutex;
+  static Mutex mutex;
   static auto* const infos = new absl::flat_hash_map<const void*, std::unique_ptr<OpInfo>>;
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(&mutex);
   std::unique_ptr<OpInfo>& info = (*infos)[&op.schema()];
   if (info == nullptr || info->name != op.operator_name().name) {
     // An info that is replaced may still be in use: it is kept.
