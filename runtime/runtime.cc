@@ -222,6 +222,8 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
       sources.push_back(value);
       source_bytes += value->bytes;
     }
+    // What rebuilds left behind would become sources, and keep bytes that something evicted needs.
+    for (Value* value : graph_.DetachedDependents(sources)) rematerializer_.Evict(value);
     const std::vector<Value*> evicted = graph_.EvictedDependents(sources, leaving);
     if (evicted.empty()) return absl::OkStatus();
     Bytes evicted_bytes(0);

@@ -21,6 +21,25 @@ bool IsAwaited(const Value& value) {
 
 }  // namespace
 
+void Graph::WalkDependents(absl::Span<Value* const> values,
+                           absl::FunctionRef<Walk(Value* made)> visit) {
+  std::vector<Value*> work(values.begin(), values.end());
+  absl::flat_hash_set<const Call*> seen;
+  while (!work.empty()) {
+    Value* value = work.back();
+    work.pop_back();
+    for (Use* use = value->uses; use != nullptr; use = use->next) {
+      if (!seen.insert(use->call).second) continue;
+      for (const Call::Output& output : use->call->outputs) {
+        if (output.value == nullptr) continue;
+        const Walk next = visit(output.value);
+        if (next == Walk::kNoFurther) return;
+        if (next == Walk::kThrough) work.push_back(output.value);
+      }
+    }
+  }
+}
+
 Graph::Graph(ValueListener* listener) : listener_(listener) { EBB_CHECK(listener != nullptr); }
 
 Graph::~Graph() {
@@ -228,49 +247,39 @@ void Graph::Lose(Value* value) {
 std::vector<Value*> Graph::EvictedDependents(absl::Span<Value* const> values,
                                              absl::Span<Value* const> leaving) const {
   std::vector<Value*> found;
-  std::vector<Value*> work(values.begin(), values.end());
-  absl::flat_hash_set<const Call*> seen;
-  while (!work.empty()) {
-    Value* value = work.back();
-    work.pop_back();
-    for (Use* use = value->uses; use != nullptr; use = use->next) {
-      if (!seen.insert(use->call).second) continue;
-      for (const Call::Output& output : use->call->outputs) {
-        Value* made = output.value;
-        if (made == nullptr) continue;
-        if (std::find(leaving.begin(), leaving.end(), made) != leaving.end()) {
-          work.push_back(made);
-        } else if (made->memory == nullptr) {
-          (IsAwaited(*made) ? found : work).push_back(made);
-        }
-      }
-    }
-  }
+  WalkDependents(values, [&](Value* made) {
+    if (std::find(leaving.begin(), leaving.end(), made) != leaving.end()) return Walk::kThrough;
+    if (made->memory != nullptr) return Walk::kPast;
+    if (!IsAwaited(*made)) return Walk::kThrough;
+    found.push_back(made);
+    return Walk::kPast;
+  });
+  return found;
+}
+
+std::vector<Value*> Graph::DetachedDependents(absl::Span<Value* const> values) const {
+  std::vector<Value*> found;
+  WalkDependents(values, [&](Value* made) {
+    if (made->memory == nullptr) return Walk::kThrough;
+    if (!made->detached() || made->pins > 0) return Walk::kPast;
+    found.push_back(made);
+    return Walk::kThrough;
+  });
   return found;
 }
 
 Bytes Graph::BytesThatDependOn(Value* source, Bytes enough) const {
   Bytes bytes(0);
-  std::vector<Value*> work = {source};
-  absl::flat_hash_set<const Call*> seen;
-  while (!work.empty() && bytes < enough) {
-    Value* value = work.back();
-    work.pop_back();
-    for (Use* use = value->uses; use != nullptr; use = use->next) {
-      if (!seen.insert(use->call).second) continue;
-      for (const Call::Output& output : use->call->outputs) {
-        Value* made = output.value;
-        if (made == nullptr) continue;
-        if (made->memory != nullptr) {
-          bytes += made->bytes;
-        } else if (IsAwaited(*made)) {
-          return Bytes::Max();
-        } else {
-          work.push_back(made);
-        }
-      }
+  WalkDependents(absl::MakeConstSpan(&source, 1), [&](Value* made) {
+    if (made->memory != nullptr) {
+      bytes += made->bytes;
+    } else if (IsAwaited(*made)) {
+      bytes = Bytes::Max();
+    } else {
+      return Walk::kThrough;
     }
-  }
+    return bytes < enough ? Walk::kPast : Walk::kNoFurther;
+  });
   return bytes;
 }
 

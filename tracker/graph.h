@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "tracker/value.h"
 
@@ -99,6 +100,11 @@ class Graph {
   std::vector<Value*> EvictedDependents(absl::Span<Value* const> values,
                                         absl::Span<Value* const> leaving = {}) const;
 
+  // Values without a storage and without pins that have memory and were made from one of `values`,
+  // directly or through values that have none or are such themselves: what a rebuild of others left
+  // behind.
+  std::vector<Value*> DetachedDependents(absl::Span<Value* const> values) const;
+
   // What keeping the bytes of `source` makes possible: the bytes of values in memory that could
   // leave only because it is there (they are read from it directly or through values without
   // memory). Bytes::Max() if something that is awaited, but not in memory, depends on it. Stops
@@ -134,6 +140,11 @@ class Graph {
   bool has_garbage() const { return !garbage_.memory.empty() || !garbage_.operations.empty(); }
 
  private:
+  // How a walk goes on from a value that it has met.
+  enum class Walk { kThrough, kPast, kNoFurther };
+  // Meets what calls made from `values`, each call once, in no particular order.
+  static void WalkDependents(absl::Span<Value* const> values,
+                             absl::FunctionRef<Walk(Value* made)> visit);
   Value* NewValue(Bytes bytes, Storage* storage, void* memory);
   // Keeps retained_ and source_bytes_ right after a change of call, memory or storage.
   void UpdateSource(Value* value);

@@ -150,6 +150,22 @@ TEST_F(RuntimeTest, ADroppedSourceIsNotKeptForLessThanFourTimesItsBytes) {
   EXPECT_EQ(Read(z) + Read(w), 9u);
 }
 
+// A U-Net's weight gradients, evicted before the optimizer's step, kept activations of many times
+// their size that way.
+TEST_F(WriteRules, WhatARebuildLeftBehindDoesNotBecomeASource) {
+  Start(EvictAll());
+  const Buffer x = Source(1);
+  Buffer large = Add({x}, 1, 8 * kBytes);
+  const Buffer y = Add({large}, 1);
+  const Buffer z = Add({large}, 2);
+  large = Buffer();
+  EXPECT_EQ(Read(y), 3u);  // makes `large` again, which z, still evicted, may read
+  Write(x, 100);
+  EXPECT_EQ(stats().retained_bytes, Bytes(0));
+  EXPECT_EQ(Read(z), 4u);
+  EXPECT_EQ(Read(y), 3u);
+}
+
 TEST_F(WriteRules, AnEvictedDependentIsRebuiltBeforeItsSourceIsOverwritten) {
   Start(EvictAll());
   const Buffer x = Source(1);
