@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/lifetime_problem.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace ebbtide::internal {
+namespace {
+
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
+// The begin of each section: an instant where something begins and, before anything else does,
+// something ends.
+std::vector<int64_t> SectionStarts(absl::Span<const Lifetime> lifetimes,
+                                   const std::vector<int>& source) {
+  std::vector<std::pair<int64_t, int>> events;
+  events.reserve(2 * source.size());
+  for (int index : source) {
+    events.emplace_back(lifetimes[index].begin, 1);
+    events.emplace_back(lifetimes[index].end, 0);
+  }
+  std::sort(events.begin(), events.end());
+  std::vector<int64_t> starts;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    if (events[i].second == 1 && events[i + 1].second == 0) starts.push_back(events[i].first);
+  }
+  return starts;
+}
+
+// The best gap between buffers seen from low to high.
+struct GapFinder {
+  int64_t units;
+  int64_t end = 0;
+  int64_t best = kNone;
+  int64_t best_gap = kNone;
+
+  void See(int64_t low, int64_t high) {
+    const int64_t gap = low - end;
+    if (gap >= units && gap < best_gap) {
+      best_gap = gap;
+      best = end;
+    }
+    end = std::max(end, high);
+  }
+  int64_t Place() const { return best == kNone ? end : best; }
+};
+
+}  // namespace
+
+PackProblem::PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment) {
+  for (size_t i = 0; i < lifetimes.size(); ++i) {
+    if (lifetimes[i].bytes > 0 && lifetimes[i].begin < lifetimes[i].end) {
+      source.push_back(static_cast<int>(i));
+    }
+  }
+  const std::vector<int64_t> starts = SectionStarts(lifetimes, source);
+  const auto section = [&](int64_t time) {
+    return static_cast<int>(std::lower_bound(starts.begin(), starts.end(), time) - starts.begin());
+  };
+  live.assign(starts.size() + 1, 0);
+  for (int index : source) {
+    const Lifetime& from = lifetimes[index];
+    PackItem item;
+    item.first = section(from.begin);
+    item.last = section(from.end);
+    item.units = (from.bytes - 1) / alignment + 1;
+    item.length = from.end - from.begin;
+    live[item.first] += item.units;
+    live[item.last] -= item.units;
+    items.push_back(item);
+  }
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  live.pop_back();
+  for (int64_t units : live) max_live = std::max(max_live, units);
+  for (PackItem& item : items) {
+    item.contention = *std::max_element(live.begin() + item.first, live.begin() + item.last);
+  }
+}
+
+int64_t PackProblem::Height(const std::vector<int64_t>& offsets) const {
+  int64_t height = 0;
+  for (int i = 0; i < count(); ++i) height = std::max(height, offsets[i] + items[i].units);
+  return height;
+}
+
+std::vector<int64_t> PackBySweep(const PackProblem& problem) {
+  const std::vector<PackItem>& items = problem.items;
+  std::vector<int> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    if (items[a].first != items[b].first) return items[a].first < items[b].first;
+    if (items[a].last != items[b].last) return items[a].last > items[b].last;
+    return items[a].units != items[b].units ? items[a].units > items[b].units : a < b;
+  });
+  std::vector<int64_t> offsets(items.size());
+  std::vector<int> live;  // by offset
+  for (int next : order) {
+    live.erase(std::remove_if(live.begin(), live.end(),
+                              [&](int i) { return items[i].last <= items[next].first; }),
+               live.end());
+    GapFinder gap{items[next].units};
+    for (int i : live) gap.See(offsets[i], offsets[i] + items[i].units);
+    offsets[next] = gap.Place();
+    live.insert(std::upper_bound(live.begin(), live.end(), offsets[next],
+                                 [&](int64_t offset, int i) { return offset < offsets[i]; }),
+                next);
+  }
+  return offsets;
+}
+
+std::vector<int64_t> PackInOrder(const PackProblem& problem, const std::vector<int>& order) {
+  struct Placed {
+    int64_t low, high;
+    int first, last;
+  };
+  std::vector<int64_t> offsets(problem.items.size());
+  std::vector<Placed> placed;  // by offset
+  placed.reserve(order.size());
+  for (int next : order) {
+    const PackItem& item = problem.items[next];
+    GapFinder gap{item.units};
+    for (const Placed& other : placed) {
+      if (other.first < item.last && item.first < other.last) gap.See(other.low, other.high);
+    }
+    const int64_t low = offsets[next] = gap.Place();
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), low,
+                                   [](int64_t at, const Placed& other) { return at < other.low; }),
+                  Placed{low, low + item.units, item.first, item.last});
+  }
+  return offsets;
+}
+
+}  // namespace ebbtide::internal

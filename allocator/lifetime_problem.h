@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A packing problem in the form that the packer's stages share: sizes in units of the alignment,
+// and time reduced to sections, the instants at which the set of live buffers is not part of that
+// of a neighbouring instant. Two buffers conflict exactly if they share a section.
+//
+// Immutable once made, so safe on any thread; owns all it holds. Internal to lifetime_packer.
+
+#ifndef EBBTIDE_ALLOCATOR_LIFETIME_PROBLEM_H_
+#define EBBTIDE_ALLOCATOR_LIFETIME_PROBLEM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "allocator/lifetime_packer.h"
+
+namespace ebbtide::internal {
+
+struct PackItem {
+  int first = 0;           // section
+  int last = 0;            // one past the last section
+  int64_t units = 0;       // size
+  int64_t length = 0;      // of the lifetime, for priorities
+  int64_t contention = 0;  // the most units live in one of its sections
+};
+
+struct PackProblem {
+  std::vector<PackItem> items;  // those that can conflict: bytes > 0 and begin < end
+  std::vector<int> source;      // the index of each in the lifetimes given
+  std::vector<int64_t> live;    // units live in each section
+  int64_t max_live = 0;
+
+  PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment);
+
+  int count() const { return static_cast<int>(items.size()); }
+  int sections() const { return static_cast<int>(live.size()); }
+  bool Conflict(int a, int b) const {
+    return items[a].first < items[b].last && items[b].first < items[a].last;
+  }
+  // The highest end of `offsets`, in units.
+  int64_t Height(const std::vector<int64_t>& offsets) const;
+};
+
+// Offsets from a walk through the sections: a buffer goes into the smallest gap that takes it when
+// it begins, and leaves when it ends. O(n log n) plus O(live) a buffer.
+std::vector<int64_t> PackBySweep(const PackProblem& problem);
+
+// Places buffers in the order given, each into the smallest gap among those that conflict with it,
+// else on top of them. O(n^2).
+std::vector<int64_t> PackInOrder(const PackProblem& problem, const std::vector<int>& order);
+
+}  // namespace ebbtide::internal
+
+#endif  // EBBTIDE_ALLOCATOR_LIFETIME_PROBLEM_H_
