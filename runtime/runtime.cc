@@ -199,6 +199,17 @@ absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   return status;
 }
 
+// What rebuilds left behind becomes sources once its origin is overwritten, and stays for as long as
+// something evicted needs it. Some of that makes the next rebuild cheap, or possible at all; more
+// than the program's own sources is memory that nothing can free.
+void Runtime::EvictLeftBehind(const std::vector<Value*>& written) {
+  const std::vector<Value*> left_behind = graph_.DetachedDependents(written);
+  Bytes kept = graph_.retained_bytes();
+  for (const Value* value : left_behind) kept += value->bytes;
+  if (kept <= graph_.source_bytes() - graph_.retained_bytes()) return;
+  for (Value* value : left_behind) rematerializer_.Evict(value);
+}
+
 absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
                                      std::vector<void*>* copies, std::vector<Value*>* kept) {
   for (size_t i = 0; i < written.size(); ++i) {
@@ -222,8 +233,7 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
       sources.push_back(value);
       source_bytes += value->bytes;
     }
-    // What rebuilds left behind would become sources, and keep bytes that something evicted needs.
-    for (Value* value : graph_.DetachedDependents(sources)) rematerializer_.Evict(value);
+    EvictLeftBehind(sources);
     const std::vector<Value*> evicted = graph_.EvictedDependents(sources, leaving);
     if (evicted.empty()) return absl::OkStatus();
     Bytes evicted_bytes(0);

@@ -146,6 +146,7 @@ class Runtime {
   absl::Status PrepareWrites(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SaveDependents(const std::vector<Argument*>& written, std::vector<void*>* copies,
                               std::vector<Value*>* kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EvictLeftBehind(const std::vector<Value*>& written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<void*> CopyOf(const Value& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Displace(Argument* argument, void* copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Leaves `operation` alone if there is nothing to record.
