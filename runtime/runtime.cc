@@ -199,9 +199,9 @@ absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
   return status;
 }
 
-// What rebuilds left behind becomes sources once its origin is overwritten, and stays for as long as
-// something evicted needs it. Some of that makes the next rebuild cheap, or possible at all; more
-// than the program's own sources is memory that nothing can free.
+// What rebuilds left behind becomes sources once its origin is overwritten, and stays for as long
+// as something evicted needs it. Some of that makes the next rebuild cheap, or possible at all;
+// more than the program's own sources is memory that nothing can free.
 void Runtime::EvictLeftBehind(const std::vector<Value*>& written) {
   const std::vector<Value*> left_behind = graph_.DetachedDependents(written);
   Bytes kept = graph_.retained_bytes();
