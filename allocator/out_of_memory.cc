@@ -13,8 +13,7 @@ std::string LimitText(Bytes budget) {
 
 }  // namespace
 
-std::string FormatOutOfMemory(const OutOfMemory& details,
-                              absl::Span<const std::string> extra_lines) {
+std::string FormatOutOfMemory(const OutOfMemory& details) {
   std::string text = absl::StrCat("out of memory: asked for ", FormatBytes(details.asked), " (",
                                   details.asked.count(), " bytes), ", LimitText(details.budget));
   if (details.device_exhausted) {
@@ -27,8 +26,12 @@ std::string FormatOutOfMemory(const OutOfMemory& details,
   if (details.needs_contiguous) {
     absl::StrAppend(&text, "\n  enough bytes are free, but not in one piece");
   }
-  for (const std::string& line : extra_lines) absl::StrAppend(&text, "\n  ", line);
   return text;
+}
+
+std::string WithLines(std::string report, absl::Span<const std::string> lines) {
+  for (const std::string& line : lines) absl::StrAppend(&report, "\n  ", line);
+  return report;
 }
 
 }  // namespace ebbtide

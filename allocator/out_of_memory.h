@@ -27,10 +27,12 @@ struct OutOfMemory {
   bool needs_contiguous = false;  // enough bytes were free, but not in one piece
 };
 
-// Several lines, without a newline at the end: a headline, one line of numbers, then `extra_lines`
-// as they are. The figures add up: held = live + cached.
-std::string FormatOutOfMemory(const OutOfMemory& details,
-                              absl::Span<const std::string> extra_lines = {});
+// Several lines, without a newline at the end: a headline, then one line of numbers. The figures
+// add up: held = live + cached.
+std::string FormatOutOfMemory(const OutOfMemory& details);
+
+// A report with `lines` after it, each on a line of its own as FormatOutOfMemory's are.
+std::string WithLines(std::string report, absl::Span<const std::string> lines);
 
 }  // namespace ebbtide
 

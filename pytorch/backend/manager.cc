@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
@@ -117,14 +116,13 @@ bool Manager::RelievePressure(const MemoryPressure& pressure) {
 }
 
 void* Manager::AllocateBlock(size_t bytes) {
-  OutOfMemory details;
-  absl::StatusOr<void*> block = allocator_.Allocate(Bytes(static_cast<int64_t>(bytes)), &details);
+  absl::StatusOr<void*> block = allocator_.Allocate(Bytes(static_cast<int64_t>(bytes)));
   if (!block.ok()) {
-    if (!absl::IsResourceExhausted(block.status())) ThrowStatus(block.status());
-    const std::string text = FormatOutOfMemory(details);
-    // The call that waits for the replay will report it.
-    if (InReplay()) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-    ThrowOutOfMemory(text);
+    if (InReplay() && absl::IsResourceExhausted(block.status())) {
+      // The call that waits for the replay will report it.
+      TORCH_CHECK_WITH(OutOfMemoryError, false, block.status().message());
+    }
+    ThrowStatus(block.status());
   }
   if (!InReplay()) wanted_.Add(static_cast<int64_t>(bytes - kBlockHeaderBytes));
   return *block;
@@ -196,12 +194,10 @@ void Manager::ThrowStatus(const absl::Status& status) {
 
 void Manager::ThrowOutOfMemory(const std::string& cause) {
   out_of_memory_errors_.fetch_add(1, std::memory_order_relaxed);
-  std::vector<std::string> lines = {cause};
-  if (manages()) {
-    for (std::string& line : runtime_->HolderLines()) lines.push_back(std::move(line));
-  }
+  std::vector<std::string> lines;
+  if (manages()) lines = runtime_->HolderLines();
   lines.push_back(Suggestion());
-  TORCH_CHECK_WITH(OutOfMemoryError, false, absl::StrJoin(lines, "\n  "));
+  TORCH_CHECK_WITH(OutOfMemoryError, false, WithLines(cause, lines));
 }
 
 std::string Manager::Suggestion() const {

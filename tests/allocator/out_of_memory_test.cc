@@ -22,7 +22,8 @@ OutOfMemory Example() {
 }
 
 TEST(OutOfMemoryTest, TellsTheNumbersAndTheCallersLines) {
-  EXPECT_EQ(FormatOutOfMemory(Example(), {"pinned 1.00 MiB by numpy", "evicted nothing"}),
+  EXPECT_EQ(WithLines(FormatOutOfMemory(Example()),
+                      {"pinned 1.00 MiB by numpy", "evicted nothing"}),
             "out of memory: asked for 3.00 MiB (3145728 bytes), budget 64.00 MiB\n"
             "  held 62.00 MiB = live 60.00 MiB + cached 2.00 MiB; largest free range 1.00 GiB\n"
             "  pinned 1.00 MiB by numpy\n"
