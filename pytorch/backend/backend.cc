@@ -58,8 +58,7 @@ void ArmStartedThread() {
   if (armed.load(std::memory_order_relaxed)) ArmThread();
 }
 
-void PublishHooks(const EbbtideShimApi& api) {
-  const CowHandlers cow = GetCowHandlers();
+void PublishHooks(const EbbtideShimApi& api, const CowHandlers& cow) {
   EbbtideBackendHooks hooks = {};
   hooks.size = sizeof(hooks);
   hooks.arm_thread = &ArmStartedThread;
@@ -78,17 +77,14 @@ void StartObserving(const EbbtideShimApi& api) {
     EBB_INFO("operators are not counted: %s", counting.message());
     return;
   }
-  EbbtideBackendHooks hooks = {};
-  hooks.size = sizeof(hooks);
-  hooks.arm_thread = &ArmStartedThread;
-  api.publish(&hooks);
+  PublishHooks(api, CowHandlers{});
   armed.store(true);
   ArmThread();
 }
 
 // What evictions need, once torch has our allocator.
 absl::Status PrepareEvictions(const EbbtideShimApi& api) {
-  PublishHooks(api);
+  PublishHooks(api, GetCowHandlers());
   SetComputeWorkerTest(api.on_compute_worker);
   EBB_RETURN_IF_ERROR(CheckStorageSwap());
   InstallSwapCallbacks(MakeSwapCallbacks());

@@ -24,9 +24,12 @@ namespace ebbtide {
 
 namespace {
 
+c10::DispatchKeySet KeysBelow(c10::DispatchKey key, c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+}
+
 void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, HookKey());
+  const c10::DispatchKeySet below = KeysBelow(HookKey(), keys);
   Manager* manager = Manager::Get();
   ReleaseKernelHolds();
   PollCollectives(manager);
@@ -35,8 +38,7 @@ void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 
 // Counts what Hook would count.
 void Count(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, HookKey());
+  const c10::DispatchKeySet below = KeysBelow(HookKey(), keys);
   if (InfoOf(op).composite || below.has(c10::DispatchKey::Python)) {
     op.redispatchBoxed(below, stack);
     return;
@@ -70,8 +72,7 @@ void HoldArguments(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                  });
                });
   const StorageHold hold(storages);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, ReaderKey()),
-                     stack);
+  op.redispatchBoxed(KeysBelow(ReaderKey(), keys), stack);
 }
 
 // Operators that only look at a storage in another way: they read no bytes and make none, so that
