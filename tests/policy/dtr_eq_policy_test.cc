@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/policy/policy_fixture.h"
+#include "tests/policy/random_walk.h"
 
 namespace ebbtide {
 namespace {
@@ -118,34 +118,13 @@ TEST(DtrEqPolicyTest, AnEqualScoreGoesToTheOlderValue) {
 TEST(DtrEqPolicyTest, IsTheDefinitionOnARandomWalk) {
   PolicyFixture fixture(MakeDtrEqPolicy(Bytes(1)));
   Reference reference;
-  std::mt19937 random(3);
-  std::vector<Storage*> all = {fixture.Source(1000)};
-  int decisions = 0;
-  for (int64_t now = 1; now < 1800; ++now) {
-    Storage* any = all[random() % all.size()];
-    if (random() % 5 < 2 && all.size() < 150) {
-      Storage* near = all[all.size() - 1 - random() % std::min<size_t>(all.size(), 5)];
-      std::vector<Storage*> inputs = {any};
-      if (near != any) inputs.push_back(near);
-      all.push_back(fixture.Made(inputs, 1 + random() % 1000, random() % 1000, now));
-    } else if (random() % 3 == 0) {
-      if (any->value->memory == nullptr) {
-        reference.Returned(any->value);
-        fixture.Return(any->value);
-      }
-      fixture.graph().Read(any->value, Nanos(now));
-    } else if (Value* victim = fixture.policy().ChooseVictim(Nanos(now)); victim != nullptr) {
-      double least = reference.Score(*victim, now);
-      for (const Value* value : fixture.policy().candidates()) {
-        least = std::min(least, reference.Score(*value, now));
-      }
-      ASSERT_NEAR(reference.Score(*victim, now), least, least * 1e-9) << "decision " << decisions;
-      ++decisions;
-      reference.Evicted(victim);
-      fixture.Evict(victim);
-    }
-  }
-  EXPECT_GT(decisions, 300);
+  const auto on_victim = [&](Value* victim, int64_t now) {
+    ExpectLeastScore(&fixture, *victim,
+                     [&](const Value& value) { return reference.Score(value, now); });
+    reference.Evicted(victim);
+  };
+  const auto on_return = [&](Value* value) { reference.Returned(value); };
+  EXPECT_GT(WalkAtRandom(&fixture, 3, on_victim, on_return), 300);
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include "policy/ebb_policy.h"
 
 #include <algorithm>
-#include <random>
 #include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/policy/policy_fixture.h"
+#include "tests/policy/random_walk.h"
 
 namespace ebbtide {
 namespace {
@@ -98,30 +98,10 @@ TEST(EbbPolicyTest, WhatTheProgramHasConsumedDoesNotCount) {
 // Every victim of a long walk has the least score by the definition.
 TEST(EbbPolicyTest, IsTheDefinitionOnARandomWalk) {
   PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
-  std::mt19937 random(5);
-  std::vector<Storage*> all = {fixture.Source(1000)};
-  int decisions = 0;
-  for (int64_t now = 1; now < 1800; ++now) {
-    Storage* any = all[random() % all.size()];
-    if (random() % 5 < 2 && all.size() < 150) {
-      Storage* near = all[all.size() - 1 - random() % std::min<size_t>(all.size(), 5)];
-      std::vector<Storage*> inputs = {any};
-      if (near != any) inputs.push_back(near);
-      all.push_back(fixture.Made(inputs, 1 + random() % 1000, random() % 1000, now));
-    } else if (random() % 3 == 0) {
-      if (any->value->memory == nullptr) fixture.Return(any->value);
-      fixture.graph().Read(any->value, Nanos(now));
-    } else if (Value* victim = fixture.policy().ChooseVictim(Nanos(now)); victim != nullptr) {
-      double least = Score(*victim, now);
-      for (const Value* value : fixture.policy().candidates()) {
-        least = std::min(least, Score(*value, now));
-      }
-      ASSERT_NEAR(Score(*victim, now), least, least * 1e-9) << "decision " << decisions;
-      ++decisions;
-      fixture.Evict(victim);
-    }
-  }
-  EXPECT_GT(decisions, 300);
+  const auto on_victim = [&](Value* victim, int64_t now) {
+    ExpectLeastScore(&fixture, *victim, [now](const Value& value) { return Score(value, now); });
+  };
+  EXPECT_GT(WalkAtRandom(&fixture, 5, on_victim, [](Value*) {}), 300);
 }
 
 }  // namespace
