@@ -113,6 +113,7 @@ BROKEN = [
     ("forbidden_calls", cc("void F() { str" "cpy(a, b); }\n")),
     ("forbidden_calls", cc("int F() { return ra" "nd(); }\n")),
     ("forbidden_calls", cc("std::random" "_device d;\n")),
+    ("forbidden_calls", cc("absl::" "Mutex m;\n")),
     ("forbidden_calls", cc("using name" "space std;\n")),
     ("forbidden_calls", cc("#pragma " "once\n")),
     ("forbidden_calls", cc("void F() { put" "s(text); }\n")),

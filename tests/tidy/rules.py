@@ -136,6 +136,11 @@ FORBIDDEN = [
     ),
     (_word(r"str(cpy|cat|tok)\s*\("), "use std::string, absl::StrCat or absl::StrSplit", None),
     (_word(r"s?rand\s*\("), "draw from a generator with a seed that can be repeated", None),
+    (
+        r"absl::" r"(Mutex|CondVar|ReaderMutexLock)\b",
+        "use base/mutex.h, which says why",
+        None,
+    ),
     (r"std::random_device", "draw from a generator with a seed that can be repeated", None),
     (r"\busing\s+namespace\s+std\b", "name what is used", None),
     (r"#\s*pragma\s+once", "use an include guard", None),
