@@ -76,7 +76,7 @@ def test_unsupported_version_is_one_line_and_goes_on(stage):
 def test_strict_refuses(stage):
     result = run(stage, "load('old'); print('on')", EBBTIDE_STRICT="1")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "EBBTIDE_STRICT" in result.stderr and result.stderr.count("\n") == 1
+    assert "stopping, as EBBTIDE_STRICT asks" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_backend_that_refuses(stage):

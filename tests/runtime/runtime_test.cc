@@ -41,8 +41,7 @@ TEST_F(RuntimeTest, AncestorsThatAreGoneAreRebuiltFirst) {
 
 // Kept as candidates, they would look fresh and push out what the program waits for.
 TEST_F(RuntimeTest, WhatARebuildMakesOnTheWayGoesAsSoonAsItIsRead) {
-  RuntimeConfig config = EvictAll();
-  Start(config);
+  Start(EvictAll());
   Buffer last = Source(1);
   for (int i = 0; i < 5; ++i) last = Add({last}, 1);
   Bytes most(0);
