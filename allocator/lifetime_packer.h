@@ -42,9 +42,9 @@ struct PackOptions {
   int64_t alignment = 1;  // every offset is a multiple of it; > 0, not necessarily a power of two
   // Stop at the first packing of at most this height in bytes; 0: as low as the steps allow.
   int64_t capacity = 0;
-  // How long to improve: a step looks at one buffer or one section of time, one to three
-  // nanoseconds. Counted, not timed, so that the same input gives the same packing on every
-  // machine. The sweep runs whatever this says.
+  // How long to improve: a step looks at one buffer or one section of time, a few nanoseconds.
+  // Counted, not timed, so that the same input gives the same packing on every machine. The sweep
+  // runs whatever this says.
   int64_t max_steps = 25'000'000;
 };
 
