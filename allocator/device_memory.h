@@ -38,6 +38,11 @@ class DeviceMemory {
   // huge page of a processor. Callers prefer to commit and decommit whole aligned units of it.
   virtual Bytes preferred_unit() const { return granularity(); }
 
+  // The size of the pieces in which memory for a large request is best obtained: a multiple of
+  // granularity(). A device whose calls cost the same for a large piece as for a small one names
+  // one here; for all others it is granularity(). Larger pieces come and go only as a whole.
+  virtual Bytes large_piece() const { return granularity(); }
+
   // Which of the two kinds this device is.
   virtual bool supports_partial_decommit() const = 0;
 
@@ -46,16 +51,30 @@ class DeviceMemory {
   // there; InvalidArgument for a size that is no positive multiple of granularity().
   virtual absl::StatusOr<void*> Reserve(Bytes size) = 0;
 
-  // Puts memory behind [address, address + size), all of it reserved and none of it committed.
-  // Its content is undefined. On error nothing has changed.
+  // Puts memory behind [address, address + size), all of it reserved and none of it committed, in
+  // pieces of `piece` bytes (a multiple of granularity() that divides `size`). Its content is
+  // undefined. On error nothing has changed.
   // Errors: ResourceExhausted when the device has no more; InvalidArgument for misaligned
   // arguments; Unimplemented without partial decommit.
-  virtual absl::Status Commit(void* address, Bytes size) = 0;
+  virtual absl::Status Commit(void* address, Bytes size, Bytes piece) = 0;
+  absl::Status Commit(void* address, Bytes size) { return Commit(address, size, granularity()); }
 
   // Gives the memory behind [address, address + size), all of it committed, back to the device. The
-  // addresses stay reserved. On error the range counts as still committed.
+  // addresses stay reserved. REQUIRES: the range is made of whole pieces. On error the range counts
+  // as still committed.
   // Errors: InvalidArgument for misaligned arguments; Unimplemented without partial decommit.
   virtual absl::Status Decommit(void* address, Bytes size) = 0;
+
+  // True when Move is cheaper than Decommit and Commit.
+  virtual bool supports_move() const { return false; }
+
+  // Moves the memory behind [from, from + size), whole pieces, to [to, to + size), which is
+  // reserved and not committed: nothing is obtained or given back. The pieces keep their size and
+  // order; their content at `to` is undefined. On error nothing has changed.
+  // Errors: InvalidArgument for misaligned arguments; Unimplemented unless supports_move().
+  virtual absl::Status Move(void* /*from*/, void* /*to*/, Bytes /*size*/) {
+    return absl::UnimplementedError("this device cannot move memory");
+  }
 
   // Gives a whole range that Reserve returned back, with whatever is committed in it.
   // REQUIRES: exactly the address and size of one Reserve.

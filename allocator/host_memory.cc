@@ -67,7 +67,7 @@ absl::StatusOr<void*> HostMemory::Reserve(Bytes size) {
   return reinterpret_cast<void*>(begin);
 }
 
-absl::Status HostMemory::Commit(void* address, Bytes size) {
+absl::Status HostMemory::Commit(void* address, Bytes size, Bytes /*piece*/) {
   absl::Status status = CheckGranules(address, size);
   if (!status.ok()) return status;
   if (mprotect(address, size.count(), PROT_READ | PROT_WRITE) != 0) {

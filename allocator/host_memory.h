@@ -21,7 +21,8 @@ class HostMemory : public DeviceMemory {
   Bytes preferred_unit() const override;  // 2 MiB
   bool supports_partial_decommit() const override { return true; }
   absl::StatusOr<void*> Reserve(Bytes size) override;
-  absl::Status Commit(void* address, Bytes size) override;
+  using DeviceMemory::Commit;
+  absl::Status Commit(void* address, Bytes size, Bytes piece) override;
   absl::Status Decommit(void* address, Bytes size) override;
   absl::Status Unreserve(void* address, Bytes size) override;
   Bytes capacity() const override;  // memory and swap of the machine

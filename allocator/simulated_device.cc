@@ -85,8 +85,9 @@ SimulatedDevice::Range& SimulatedDevice::FindRange(uintptr_t address, int64_t si
   return it->second;
 }
 
-absl::Status SimulatedDevice::Commit(void* address, Bytes size) {
+absl::Status SimulatedDevice::Commit(void* address, Bytes size, Bytes piece) {
   EBB_RETURN_IF_ERROR(CheckArguments(address, size));
+  EBB_RETURN_IF_ERROR(CheckArguments(address, piece));
   if (!options_.partial_decommit) return absl::UnimplementedError("Commit of a part");
   std::lock_guard<std::mutex> lock(mutex_);
   if (FailsNow()) return absl::ResourceExhaustedError("injected failure of Commit");

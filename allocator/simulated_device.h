@@ -35,7 +35,8 @@ class SimulatedDevice : public DeviceMemory {
   Bytes granularity() const override { return options_.granularity; }
   bool supports_partial_decommit() const override { return options_.partial_decommit; }
   absl::StatusOr<void*> Reserve(Bytes size) override;
-  absl::Status Commit(void* address, Bytes size) override;
+  using DeviceMemory::Commit;
+  absl::Status Commit(void* address, Bytes size, Bytes piece) override;
   absl::Status Decommit(void* address, Bytes size) override;
   absl::Status Unreserve(void* address, Bytes size) override;
   Bytes capacity() const override { return options_.capacity; }

@@ -27,7 +27,8 @@ class ArenaMemory : public DeviceMemory {
     if (address == MAP_FAILED) return absl::ResourceExhaustedError("no more addresses");
     return address;
   }
-  absl::Status Commit(void*, Bytes) override { return absl::OkStatus(); }
+  using DeviceMemory::Commit;
+  absl::Status Commit(void*, Bytes, Bytes) override { return absl::OkStatus(); }
   absl::Status Decommit(void* address, Bytes size) override {
     std::memset(address, 0xDB, Count(size));
     return absl::OkStatus();
