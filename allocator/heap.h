@@ -209,6 +209,7 @@ class Heap {
   int64_t GiveBackPart(Block* block, int64_t wanted);
   int64_t MoveRun(Block* block, Heap* source, Block* from, int64_t wanted);
   int64_t DropSegment(Block* block);
+  void DropEmptySegments();
 
   Ledger* const ledger_;
   void* const owner_;
