@@ -238,7 +238,7 @@ void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked) 
 }
 
 void Arena::AddUse(uintptr_t address, StreamId stream) {
-  if (stream == stream_) return;
+  if (stream == this->stream()) return;
   Lock lock(mutex_);
   awaiting_.AddUse(address, stream);
 }
@@ -275,10 +275,14 @@ Arena::Counts Arena::CountLocked() const {
   return counts;
 }
 
-bool Arena::IsEmpty() const {
-  Lock lock(mutex_);
+bool Arena::IsEmptyLocked() const {
   const Counts counts = CountLocked();
   return counts.live_blocks == 0 && counts.awaiting == 0;
+}
+
+bool Arena::IsEmpty() const {
+  Lock lock(mutex_);
+  return IsEmptyLocked();
 }
 
 int64_t Arena::CountFrees() const {

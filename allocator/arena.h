@@ -59,7 +59,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  StreamId stream() const { return stream_; }
+  StreamId stream() const { return stream_.load(std::memory_order_relaxed); }
 
   // The pool that the arena serves, for the registry. While `keeps_cache` is set GiveBack leaves
   // the arena's cache alone.
@@ -72,6 +72,10 @@ class Arena {
 
   // True when no block of it is live or awaited.
   bool IsEmpty() const;
+
+  // Makes an empty arena whose stream was destroyed serve `stream`; waits for the device if that is
+  // not done with the old one. Returns false, and does nothing, for all other arenas.
+  bool TryServe(StreamId stream);
 
   // A block of `rounded` bytes, recorded as one of `asked`, from this arena's free memory or by
   // growth within the budget; nullptr and *shortage when it does not fit. Calls no handler and
@@ -157,6 +161,7 @@ class Arena {
   int64_t Reuse(Heap* heap, Block* block, int64_t wanted, int calls);
   int64_t GiveBackQuiet(int64_t wanted, int* calls);
   int64_t Allowance(size_t size) const;
+  bool IsEmptyLocked() const;
   uint64_t Quiet();
   void WaitUntilQuiet();
   bool SettleLocked(bool wait);
@@ -170,7 +175,7 @@ class Arena {
   PageMap* const
       pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
   StreamOrder* const streams_;
-  const StreamId stream_;
+  std::atomic<StreamId> stream_;
   const Limits limits_;
   const bool partial_;
   std::atomic<bool> keeps_cache_{false};

@@ -20,7 +20,7 @@ uint64_t Arena::Quiet() {
     quiet_ = mark_stamp_;
   }
   if (last_freed_ <= quiet_ || marked_ || stream_gone_) return quiet_;
-  const absl::StatusOr<StreamOrder::Event> mark = streams_->Record(stream_);
+  const absl::StatusOr<StreamOrder::Event> mark = streams_->Record(stream());
   if (!mark.ok()) {
     // While a stream is captured nothing can be said; once it is gone only the whole device tells.
     stream_gone_ = !absl::IsFailedPrecondition(mark.status());
@@ -46,6 +46,21 @@ void Arena::WaitUntilQuiet() {
       quiet_ = stamp_++;
     }
   }
+}
+
+bool Arena::TryServe(StreamId stream) {
+  if (streams_ == nullptr) return false;
+  Lock lock(mutex_);
+  if (!IsEmptyLocked()) return false;
+  const absl::StatusOr<StreamOrder::Event> probe = streams_->Record(this->stream());
+  if (probe.ok()) streams_->Release(*probe);
+  if (!absl::IsNotFound(probe.status())) return false;
+  stream_gone_ = true;
+  WaitUntilQuiet();
+  if (Quiet() < last_freed_) return false;
+  stream_gone_ = false;
+  stream_.store(stream, std::memory_order_relaxed);
+  return true;
 }
 
 bool Arena::Settle(bool wait) {

@@ -33,7 +33,7 @@ ArenaRegistry::ArenaRegistry(std::function<std::unique_ptr<Arena>(StreamId)> mak
 Arena* ArenaRegistry::Find(StreamId stream, PoolId pool) {
   if (stream == kDefaultStream && pool == kSharedPool) return main_;
   if (latest.registry == number_ && latest.stream == stream && latest.pool == pool &&
-      latest.arena->pool() == pool) {
+      latest.arena->pool() == pool && latest.arena->stream() == stream) {
     return latest.arena;
   }
   Arena* arena = nullptr;
@@ -52,19 +52,30 @@ Arena* ArenaRegistry::Find(StreamId stream, PoolId pool) {
 
 Arena* ArenaRegistry::FindOrMake(const Key& key) {
   if (!pools_.contains(key.first)) return nullptr;
-  Arena*& arena = by_key_[key];
-  if (arena != nullptr) return arena;
-  const auto spare = std::find_if(retired_.begin(), retired_.end(), [&](const Arena* old) {
-    return old->stream() == key.second && old->IsEmpty();
-  });
-  if (spare != retired_.end()) {
-    arena = *spare;
-    retired_.erase(spare);
-  } else {
-    arena = arenas_.emplace_back(make_(key.second)).get();
-  }
+  const auto it = by_key_.find(key);
+  if (it != by_key_.end()) return it->second;
+  Arena* arena = FindSpare(key.second);
+  if (arena == nullptr) arena = arenas_.emplace_back(make_(key.second)).get();
+  by_key_[key] = arena;
   arena->SetPool(key.first, /*keeps_cache=*/key.first != kSharedPool);
   return arena;
+}
+
+// Pools and streams come and go: an arena that nobody can ask for any more serves anew.
+Arena* ArenaRegistry::FindSpare(StreamId stream) {
+  for (auto it = retired_.begin(); it != retired_.end(); ++it) {
+    Arena* arena = *it;
+    if (arena->stream() == stream ? !arena->IsEmpty() : !arena->TryServe(stream)) continue;
+    retired_.erase(it);
+    return arena;
+  }
+  for (auto it = by_key_.begin(); it != by_key_.end(); ++it) {
+    Arena* arena = it->second;
+    if (arena == main_ || !arena->TryServe(stream)) continue;
+    by_key_.erase(it);
+    return arena;
+  }
+  return nullptr;
 }
 
 PoolId ArenaRegistry::CreatePool() {

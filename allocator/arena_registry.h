@@ -63,6 +63,7 @@ class ArenaRegistry {
   using Key = std::pair<PoolId, StreamId>;
 
   Arena* FindOrMake(const Key& key);
+  Arena* FindSpare(StreamId stream);
 
   const std::function<std::unique_ptr<Arena>(StreamId)> make_;
   const uint64_t number_;  // of this registry among all that ever were

@@ -264,7 +264,14 @@ std::optional<CachingAllocator::BlockInfo> CachingAllocator::Impl::Find(const vo
     return BlockInfo{reinterpret_cast<void*>(start), bytes(SmallCache::ObjectSize(slab)),
                      bytes(SmallCache::AskedSize(slab, start)), arena.stream(), arena.pool()};
   }
-  const uintptr_t word = pages_.FindAtOrBefore(address, static_cast<uintptr_t>(kMaxRequest));
+  constexpr auto kReach = static_cast<uintptr_t>(kMaxRequest);
+  uintptr_t word = pages_.FindAtOrBefore(address, kReach);
+  if (word != 0 && SmallCache::SlabOf(word) == nullptr &&
+      reinterpret_cast<const Block*>(word)->begin > address) {
+    // The block that starts in the address's page starts behind it.
+    constexpr uintptr_t kInPage = (uintptr_t{1} << PageMap::kPageBits) - 1;
+    word = pages_.FindAtOrBefore((address & ~kInPage) - 1, kReach);
+  }
   if (word == 0 || SmallCache::SlabOf(word) != nullptr) return std::nullopt;
   const auto* block = reinterpret_cast<const Block*>(word);
   const Arena& arena = ArenaOf(block);
