@@ -5,19 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/status_macros.h"
 
 namespace ebbtide {
-namespace {
-
-bool Overlaps(const SimulatedStreams::Touch& touch, uintptr_t begin, uintptr_t end) {
-  const auto first = reinterpret_cast<uintptr_t>(touch.begin);
-  return first < end && begin < first + touch.size.count();
-}
-
-}  // namespace
 
 SimulatedStreams::SimulatedStreams(SimulatedDevice* device, Options options)
     : device_(device), clock_(device->clock()), spread_(options.spread), random_(options.seed) {
@@ -163,136 +153,14 @@ void SimulatedStreams::CompleteAll() {
   while (CountPending() > 0) RunNext();
 }
 
-// What is complete before anything that `stream` will be given from now on: for each stream the
-// number of its works. Waits that are over need no look: what they waited for is complete.
-std::map<StreamId, uint64_t> SimulatedStreams::OrderedBefore(StreamId stream) const {
-  std::map<StreamId, uint64_t> before;
-  std::vector<Point> open;
-  const auto self = streams_.find(stream);
-  if (self != streams_.end()) open.push_back({stream, self->second.last()});
-  while (!open.empty()) {
-    const Point point = open.back();
-    open.pop_back();
-    const auto it = streams_.find(point.stream);
-    if (it == streams_.end() || before[point.stream] >= point.sequence) continue;
-    before[point.stream] = point.sequence;
-    uint64_t sequence = it->second.completed;
-    for (const Work& work : it->second.queue) {
-      if (++sequence > point.sequence) break;
-      if (work.after.has_value()) open.push_back(*work.after);
-    }
-  }
-  return before;
-}
-
-std::optional<StreamId> SimulatedStreams::FindConflict(const void* address, Bytes size,
-                                                       StreamId stream) {
-  const auto begin = reinterpret_cast<uintptr_t>(address);
-  std::lock_guard<std::mutex> lock(mutex_);
-  CatchUp();
-  std::optional<std::map<StreamId, uint64_t>> before;  // seldom needed
-  for (const auto& [id, other] : streams_) {
-    if (id == stream) continue;
-    uint64_t sequence = other.completed;
-    for (const Work& work : other.queue) {
-      ++sequence;
-      for (const Touch& touch : work.touches) {
-        if (!Overlaps(touch, begin, begin + size.count())) continue;
-        if (!before.has_value()) before = OrderedBefore(stream);
-        if ((*before)[id] < sequence) return id;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-void SimulatedStreams::BeforeTaking(uintptr_t begin, uintptr_t end) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CatchUp();
-  for (const auto& [id, stream] : streams_) {
-    for (const Work& work : stream.queue) {
-      for (const Touch& touch : work.touches) {
-        EBB_CHECK(!Overlaps(touch, begin, end))
-            << "memory at " << touch.begin << " is taken away while queued work of stream " << id
-            << " touches it";
-      }
-    }
-  }
-}
-
 SimulatedStreams::Counters SimulatedStreams::counters() {
   std::lock_guard<std::mutex> lock(mutex_);
   CatchUp();
   Counters counters = counters_;
   counters.pending = CountPending();
+  counters.streams = static_cast<int64_t>(streams_.size());
   counters.pooled_events = static_cast<int64_t>(events_.size());
   return counters;
-}
-
-SimulatedStreams::EventSlot& SimulatedStreams::FindEvent(Event event) {
-  const auto index = static_cast<uint32_t>(event);
-  EBB_CHECK(index < events_.size() && events_[index].live &&
-            events_[index].generation == event >> 32)
-      << "event " << event << " was released, or never recorded";
-  return events_[index];
-}
-
-absl::StatusOr<StreamOrder::Event> SimulatedStreams::Record(StreamId stream) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = streams_.find(stream);
-  if (it == streams_.end() || it->second.destroyed) {
-    return absl::NotFoundError(absl::StrCat("there is no stream ", stream));
-  }
-  EBB_RETURN_IF_ERROR(device_->failures()->Count(DriverCall::kRecord));
-  if (free_events_.empty()) {
-    free_events_.push_back(static_cast<uint32_t>(events_.size()));
-    events_.emplace_back();
-  }
-  const uint32_t index = free_events_.back();
-  free_events_.pop_back();
-  EventSlot& slot = events_[index];
-  slot.point = {stream, it->second.last()};
-  slot.live = true;
-  ++counters_.records;
-  ++counters_.live_events;
-  return Event{slot.generation} << 32 | index;
-}
-
-bool SimulatedStreams::IsDone(Event event) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++counters_.queries;
-  CatchUp();
-  return IsComplete(FindEvent(event).point);
-}
-
-void SimulatedStreams::Wait(Event event) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CatchUp();
-  const Point point = FindEvent(event).point;
-  if (IsComplete(point)) return;
-  const Nanos start = clock_->now();
-  while (!IsComplete(point)) RunNext();
-  ++counters_.waits;
-  counters_.waited += clock_->now() - start;
-}
-
-void SimulatedStreams::WaitForAll() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CatchUp();
-  if (CountPending() == 0) return;
-  const Nanos start = clock_->now();
-  while (CountPending() > 0) RunNext();
-  ++counters_.waits;
-  counters_.waited += clock_->now() - start;
-}
-
-void SimulatedStreams::Release(Event event) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  EventSlot& slot = FindEvent(event);
-  slot.live = false;
-  ++slot.generation;
-  free_events_.push_back(static_cast<uint32_t>(event));
-  --counters_.live_events;
 }
 
 }  // namespace ebbtide

@@ -59,6 +59,7 @@ class SimulatedStreams : public StreamOrder, private MemoryWatcher {
     Nanos waited{0};        // what those took
     int64_t completed = 0;  // works
     int64_t pending = 0;    // works now
+    int64_t streams = 0;    // that exist, or are destroyed and still run
     int64_t live_events = 0;
     int64_t pooled_events = 0;  // made so far: the most that were ever live at once
   };

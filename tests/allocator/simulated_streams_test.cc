@@ -141,11 +141,30 @@ TEST_F(SimulatedStreamsTest, AWaitMaySpanADestroyedStream) {
   streams_.StreamWaitEvent(b_, a);
   streams_.DestroyStream(a_);
   streams_.Queue(b_, Nanos(5));
+  EXPECT_EQ(streams_.counters().streams, 3);
   streams_.WaitForAll();
   EXPECT_TRUE(Passed(a));
+  EXPECT_EQ(streams_.counters().streams, 2);
   streams_.StreamWaitEvent(b_, a);
   streams_.Release(a);
   EXPECT_EQ(Since(start), Nanos(105));
+}
+
+TEST_F(SimulatedStreamsTest, NoSeedCompletesWhatStillWaits) {
+  for (int round = 0; round < 20; ++round) {
+    streams_.Queue(a_, Nanos(100));
+    const Event a = streams_.Record(a_).value();
+    streams_.StreamWaitEvent(b_, a);
+    const Event b = streams_.Record(b_).value();
+    while (!Passed(b)) {
+      EXPECT_GT(streams_.CompleteSome(), 0);
+      EXPECT_TRUE(Passed(a) || !Passed(b));
+    }
+    for (Event event : {a, b}) streams_.Release(event);
+  }
+  streams_.Queue(a_, Nanos(100));
+  streams_.Advance(Nanos(100));
+  EXPECT_EQ(streams_.CompleteSome(), 0);  // it was over already
 }
 
 TEST_F(SimulatedStreamsTest, CountsWhatWasDone) {
@@ -160,7 +179,9 @@ TEST_F(SimulatedStreamsTest, CountsWhatWasDone) {
   streams_.Release(first);
   streams_.Release(second);
   for (int i = 0; i < 10; ++i) streams_.Release(streams_.Record(b_).value());
+  streams_.DestroyStream(b_);
   const SimulatedStreams::Counters counters = streams_.counters();
+  EXPECT_EQ(counters.streams, 2);
   EXPECT_EQ(counters.records, 12);
   EXPECT_EQ(counters.queries, 1);
   EXPECT_EQ(counters.waits, 1);
@@ -211,6 +232,18 @@ TEST_F(SimulatedStreamsTest, WhatIsOrderedBeforeIsNotInTheWay) {
   for (Event event : {a, b}) streams_.Release(event);
   streams_.DestroyStream(b_);
   EXPECT_EQ(streams_.FindConflict(At(0_MiB), 2_MiB, c), std::nullopt);
+}
+
+TEST_F(SimulatedStreamsTest, WhatAnEventDoesNotKnowOfIsInTheWay) {
+  streams_.Queue(b_, Nanos(100));
+  const Event b = streams_.Record(b_).value();
+  streams_.Queue(a_, Nanos(100), {{At(0_MiB), 2_MiB}});
+  const Event a = streams_.Record(a_).value();
+  streams_.StreamWaitEvent(b_, a);  // after b was recorded
+  streams_.StreamWaitEvent(kDefaultStream, b);
+  EXPECT_EQ(streams_.FindConflict(At(0_MiB), 2_MiB, kDefaultStream), a_);
+  EXPECT_EQ(streams_.FindConflict(At(0_MiB), 2_MiB, b_), std::nullopt);
+  for (Event event : {a, b}) streams_.Release(event);
 }
 
 // The order in which works of three streams, four each, are done.
