@@ -6,9 +6,9 @@ library) and `defs.bzl` with HAS_CUDA, CUDA_REASON, NVCC, CUDA_VERSION and CUDA_
 -gencode options). Where there is no toolkit, HAS_CUDA is False and CUDA_REASON says why: whatever
 needs it is left out, and everything else still builds.
 
-The toolkit is the one that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, else
-/usr/local/cuda. After an installation has changed at the same place, `bazel sync --configure`
-looks again.
+The toolkit is the one that CUDA_HOME or CUDA_PATH names; without them that of the nvcc on PATH, or
+/usr/local/cuda. So --repo_env=CUDA_HOME=/nowhere builds as if there were none. After an
+installation has changed at the same place, `bazel sync --configure` looks again.
 """
 
 # CUDA 12 is the first whose nvcc knows C++20.
@@ -42,11 +42,12 @@ cc_library(
 
 def _candidates(ctx):
     """Root folders in the order in which they count."""
-    roots = [ctx.os.environ.get(name) for name in ["CUDA_HOME", "CUDA_PATH"]]
+    named = ctx.os.environ.get("CUDA_HOME") or ctx.os.environ.get("CUDA_PATH")
+    if named:
+        return [named]
     nvcc = ctx.which("nvcc")
-    if nvcc:
-        roots.append(str(nvcc.realpath.dirname.dirname))
-    return [root for root in roots if root] + ["/usr/local/cuda"]
+    found = [str(nvcc.realpath.dirname.dirname)] if nvcc else []
+    return found + ["/usr/local/cuda"]
 
 def _static_runtime(ctx, root):
     for folder in _LIB_FOLDERS:
