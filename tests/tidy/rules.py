@@ -32,7 +32,7 @@ LAYERS = [
     "tools",
 ]
 
-CPP = (".cc", ".h", ".c")
+CPP = (".cc", ".h", ".c", ".cu")
 SOURCES = CPP + (".py", ".sh", ".bzl")
 
 
