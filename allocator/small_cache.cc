@@ -254,15 +254,18 @@ void SmallCache::ReturnObjects(const uintptr_t* objects, size_t count, std::vect
     EBB_DCHECK(((slab->free[index / 64] >> (index % 64)) & 1) == 0);
     slab->free[index / 64] |= uint64_t{1} << (index % 64);
     if (slab->free_count++ == 0) Link(slab);
-    if (slab->free_count < slab->capacity) continue;
-    Unlink(slab);
-    for (uintptr_t at = slab->base; at < slab->base + kChunkSize;
-         at += uintptr_t{1} << PageMap::kPageBits) {
-      pages_->Set(at, 0);
-    }
-    empty->push_back(slab->chunk);
-    spare_.push_back(slab);
+    if (slab->free_count == slab->capacity) Retire(slab, empty);
   }
+}
+
+void SmallCache::Retire(Slab* slab, std::vector<Block*>* empty) {
+  Unlink(slab);
+  for (uintptr_t at = slab->base; at < slab->base + kChunkSize;
+       at += uintptr_t{1} << PageMap::kPageBits) {
+    pages_->Set(at, 0);
+  }
+  empty->push_back(slab->chunk);
+  spare_.push_back(slab);
 }
 
 void SmallCache::Flush(std::vector<Block*>* empty) {
@@ -276,6 +279,15 @@ void SmallCache::Flush(std::vector<Block*>* empty) {
     }
   }
   ReturnObjects(objects.data(), objects.size(), empty);
+  // While a chunk was obtained, without the lock, its class may have been filled otherwise: then no
+  // object of the slab was ever handed out, and none comes back.
+  for (Slab* slab : available_) {
+    while (slab != nullptr) {
+      Slab* next = slab->next;
+      if (slab->free_count == slab->capacity) Retire(slab, empty);
+      slab = next;
+    }
+  }
 }
 
 SmallCache::Counts SmallCache::Count() const {

@@ -129,6 +129,7 @@ class SmallCache {
   size_t TakeBatch(int size_class, size_t wanted, uintptr_t* out);
   void Link(Slab* slab);
   void Unlink(Slab* slab);
+  void Retire(Slab* slab, std::vector<Block*>* empty);
 
   PageMap* const pages_;
   Gauge* const live_;

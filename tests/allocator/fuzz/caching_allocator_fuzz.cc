@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The entry point that libFuzzer calls with inputs it invents. With clang:
+//
+//     tests/allocator/fuzz/run.py --seconds 60
+//
+// To read a program that failed: caching_allocator_fuzz_test --print HEX.
+
+#include "tests/allocator/fuzz/allocator_program.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  ebbtide::RunProgram(ebbtide::DecodeProgram(bytes, size));
+  return 0;
+}
