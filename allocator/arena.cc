@@ -10,10 +10,10 @@
 namespace ebbtide {
 
 Arena::Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stream, Limits limits)
-    : ledger_(ledger),
+    : HeapOwner(stream),
+      ledger_(ledger),
       pages_(pages),
       streams_(streams),
-      stream_(stream),
       limits_(limits),
       partial_(ledger->device().supports_partial_decommit()),
       heaps_{Heap(ledger, this), Heap(ledger, this)},
@@ -193,6 +193,11 @@ void Arena::ReleaseBlock(Block* block) {
   block->heap->Release(block, stamp_);
 }
 
+void Arena::RememberFree(uintptr_t address, int64_t asked, bool completed) {
+  ledger_->Remember(HistoryAction::kFreeRequested, address, asked, stream());
+  if (completed) ledger_->Remember(HistoryAction::kFreeCompleted, address, asked, stream());
+}
+
 void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
   Lock lock(mutex_);
   EBB_CHECK(IsLiveLocked(block, address)) << "free of " << reinterpret_cast<void*>(address)
@@ -205,7 +210,9 @@ void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
   large_.live -= bytes;
   large_.asked -= block->asked;
   ledger_->live.Subtract(bytes);
-  if (awaiting_.MayHaveUses() && awaiting_.Free(address, bytes)) {
+  const bool waits = awaiting_.MayHaveUses() && awaiting_.Free(address, bytes);
+  RememberFree(address, block->asked, !waits);
+  if (waits) {
     ledger_->awaiting.Add(bytes);
   } else {
     ReleaseBlock(block);
@@ -222,11 +229,13 @@ void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked) 
     Lock lock(mutex_);
     const auto bytes = static_cast<int64_t>(SmallCache::ObjectSize(slab));
     if (awaiting_.Free(address, bytes)) {
+      RememberFree(address, static_cast<int64_t>(SmallCache::AskedSize(slab, address)), false);
       small_.Retire(slab, address);
       ledger_->awaiting.Add(bytes);
       return;
     }
   }
+  RememberFree(address, static_cast<int64_t>(SmallCache::AskedSize(slab, address)), true);
   uintptr_t overflow[SmallCache::kMaxBatch];
   const size_t count = small_.Push(slab, address, overflow);
   if (count == 0) return;

@@ -31,6 +31,7 @@
 #include "allocator/ledger.h"
 #include "allocator/page_map.h"
 #include "allocator/small_cache.h"
+#include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
 
 namespace ebbtide {
@@ -42,7 +43,7 @@ struct Shortage {
   bool needs_contiguous = false;
 };
 
-class Arena {
+class Arena : private HeapOwner {
  public:
   struct Limits {
     // By how much of the most that was ever live held may exceed it before free memory is moved.
@@ -59,7 +60,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  StreamId stream() const { return stream_.load(std::memory_order_relaxed); }
+  StreamId stream() const { return stream_id.load(std::memory_order_relaxed); }
+
+  // The arena that a block is of.
+  static Arena& Of(const Block* block) { return *static_cast<Arena*>(block->heap->owner()); }
 
   // The pool that the arena serves, for the registry. While `keeps_cache` is set GiveBack leaves
   // the arena's cache alone.
@@ -127,15 +131,8 @@ class Arena {
   // The arena's lock, for those who look at several at one moment, and around fork().
   std::mutex& mutex() const { return mutex_; }
   Counts CountLocked() const;
-  // Calls visit(const Block&, bool small_heap, bool awaiting) for every block. Lock first.
-  template <typename Visitor>
-  void VisitBlocksLocked(const Visitor& visit) const {
-    for (int i = 0; i < 2; ++i) {
-      heaps_[i].VisitBlocks([&](const Block& block) {
-        visit(block, i == 0, !block.free && awaiting_.Contains(block.begin));
-      });
-    }
-  }
+  // Appends a picture of what has memory. REQUIRES: the caller holds mutex().
+  void AppendPictureLocked(std::vector<SegmentPicture>* segments) const;
   const SmallCache& small() const { return small_; }
   // Walks everything, aborts on a contradiction, returns the committed bytes. Lock first.
   int64_t CheckLocked() const;
@@ -165,6 +162,9 @@ class Arena {
   uint64_t Quiet();
   void WaitUntilQuiet();
   bool SettleLocked(bool wait);
+  void RememberFree(uintptr_t address, int64_t asked, bool completed);
+  void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
+                   std::vector<BlockPicture>* blocks) const;
   void ReleaseAwaited(uintptr_t address);
   void ReleaseBlock(Block* block);
   bool FlushSmall();
@@ -175,7 +175,6 @@ class Arena {
   PageMap* const
       pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
   StreamOrder* const streams_;
-  std::atomic<StreamId> stream_;
   const Limits limits_;
   const bool partial_;
   std::atomic<bool> keeps_cache_{false};

@@ -59,7 +59,7 @@ bool Arena::TryServe(StreamId stream) {
   WaitUntilQuiet();
   if (Quiet() < last_freed_) return false;
   stream_gone_ = false;
-  stream_.store(stream, std::memory_order_relaxed);
+  stream_id.store(stream, std::memory_order_relaxed);
   return true;
 }
 
@@ -81,12 +81,15 @@ void Arena::ReleaseAwaited(uintptr_t address) {
   const uintptr_t word = pages_->Get(address);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(word)) {
     ledger_->awaiting.Subtract(static_cast<int64_t>(SmallCache::ObjectSize(slab)));
+    ledger_->Remember(HistoryAction::kFreeCompleted, address,
+                      static_cast<int64_t>(SmallCache::AskedSize(slab, address)), stream());
     std::vector<Block*> chunks;
     small_.ReturnObjects(&address, 1, &chunks);
     ReleaseChunks(chunks);
   } else {
     auto* block = reinterpret_cast<Block*>(word);
     ledger_->awaiting.Subtract(static_cast<int64_t>(block->size()));
+    ledger_->Remember(HistoryAction::kFreeCompleted, address, block->asked, stream());
     ReleaseBlock(block);
   }
   EnforceBudget();

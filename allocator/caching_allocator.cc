@@ -48,7 +48,9 @@ uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(po
 class CachingAllocator::Impl {
  public:
   Impl(DeviceMemory* device, const Options& options)
-      : ledger_(device, options.budget),
+      : history_(options.history_events > 0 ? std::make_unique<HistoryRing>(options.history_events)
+                                            : nullptr),
+        ledger_(device, options.budget, history_.get()),
         streams_(options.streams),
         capacity_(std::min(device->capacity().count(), kMaxRequest)),
         arenas_([this, limits = options.limits](StreamId stream) {
@@ -66,6 +68,8 @@ class CachingAllocator::Impl {
   absl::StatusOr<Bytes> TrimPool(PoolId pool);
   void Settle();
   AllocatorStats Stats() const;
+  Snapshot TakeSnapshot() const;
+  HistoryRing* history() const { return history_.get(); }
   void ResetPeaks();
   void SetPressureHandler(PressureHandler handler);
   Bytes ReleaseCached(Bytes at_least);
@@ -88,9 +92,12 @@ class CachingAllocator::Impl {
   absl::Status Fail(Bytes asked, const Shortage& shortage, OutOfMemory* details);
   int64_t CountFrees() const;
   Block* FindLarge(uintptr_t address) const;
-  static Arena& ArenaOf(const Block* block) { return *static_cast<Arena*>(block->heap->owner()); }
-  static Arena& ArenaOf(const SmallCache::Slab* slab) { return ArenaOf(SmallCache::ChunkOf(slab)); }
+  static Arena& ArenaOf(const Block* block) { return Arena::Of(block); }
+  static Arena& ArenaOf(const SmallCache::Slab* slab) {
+    return Arena::Of(SmallCache::ChunkOf(slab));
+  }
 
+  const std::unique_ptr<HistoryRing> history_;
   Ledger ledger_;
   StreamOrder* const streams_;
   const int64_t capacity_;  // asked for once: it may be a system call
@@ -112,8 +119,13 @@ absl::StatusOr<void*> CachingAllocator::Impl::Allocate(Bytes size, const Request
   if (arena == nullptr) return absl::FailedPreconditionError("the pool was destroyed");
   Shortage shortage;
   void* block = TryAllocate(arena, size, request, &shortage);
-  if (block != nullptr) return block;
-  return AllocateHard(arena, size, request, shortage, details);
+  if (block == nullptr) {
+    const absl::StatusOr<void*> hard = AllocateHard(arena, size, request, shortage, details);
+    if (!hard.ok()) return hard;
+    block = *hard;
+  }
+  ledger_.Remember(HistoryAction::kAlloc, AddressOf(block), size.count(), request.stream);
+  return block;
 }
 
 void* CachingAllocator::Impl::TryAllocate(Arena* arena, Bytes size, const Request& request,
@@ -207,6 +219,9 @@ absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
                                           OutOfMemory* details) {
   Ledger::Note(&failures_);
   const AllocatorStats stats = Stats();
+  ledger_.Remember(HistoryAction::kOom,
+                   static_cast<uintptr_t>(std::max<int64_t>(ledger_.room(), 0)), asked.count(),
+                   kDefaultStream);
   OutOfMemory numbers;
   numbers.asked = asked;
   numbers.budget = stats.budget;
@@ -377,6 +392,24 @@ AllocatorStats CachingAllocator::Impl::Stats() const {
   return stats;
 }
 
+Snapshot CachingAllocator::Impl::TakeSnapshot() const {
+  Snapshot snapshot;
+  snapshot.settings = {{"budget", FormatBytes(Budget())}};
+  {
+    const AllLocks locks(*this);
+    for (const Arena* arena : locks.arenas()) {
+      arena->small().LockShards();
+      arena->AppendPictureLocked(&snapshot.segments);
+      arena->small().UnlockShards();
+    }
+  }
+  if (history_ != nullptr) {
+    history_->Add(HistoryAction::kSnapshot, 0, Bytes(0), kDefaultStream);
+    snapshot.history = history_->Read();
+  }
+  return snapshot;
+}
+
 void CachingAllocator::Impl::ResetPeaks() { ledger_.RestartPeaks(); }
 
 void CachingAllocator::Impl::SetPressureHandler(PressureHandler handler) {
@@ -468,6 +501,10 @@ absl::StatusOr<Bytes> CachingAllocator::TrimPool(PoolId pool) { return impl_->Tr
 void CachingAllocator::Settle() { impl_->Settle(); }
 
 AllocatorStats CachingAllocator::stats() const { return impl_->Stats(); }
+
+Snapshot CachingAllocator::TakeSnapshot() const { return impl_->TakeSnapshot(); }
+
+HistoryRing* CachingAllocator::history() const { return impl_->history(); }
 
 void CachingAllocator::ResetPeaks() { impl_->ResetPeaks(); }
 

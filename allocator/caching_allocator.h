@@ -36,7 +36,9 @@
 #include "allocator/arena.h"
 #include "allocator/arena_registry.h"
 #include "allocator/device_memory.h"
+#include "allocator/history_ring.h"
 #include "allocator/out_of_memory.h"
+#include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
 #include "base/bytes.h"
 
@@ -85,6 +87,8 @@ class CachingAllocator {
     StreamOrder* streams = nullptr;
     // When and how far free memory is moved instead of growing; see arena.h.
     Arena::Limits limits = {};
+    // How many events the history remembers; 0: there is none.
+    int64_t history_events = 0;
   };
 
   // Whom a block is for.
@@ -162,6 +166,14 @@ class CachingAllocator {
 
   // The numbers of this moment. Stops all other calls for as long as it takes to add them up.
   AllocatorStats stats() const;
+
+  // What lies where at this moment, and the history if there is one: PyTorch's memory viewer shows
+  // it (snapshot_pickle.h). Stops all other calls meanwhile.
+  Snapshot TakeSnapshot() const;
+
+  // What has happened; null when Options::history_events is 0. Records nothing until it is told
+  // what (HistoryRing::Record).
+  HistoryRing* history() const;
 
   // Restarts peak_held and peak_live from the present values.
   void ResetPeaks();

@@ -18,7 +18,7 @@ uintptr_t AlignDown(uintptr_t address, size_t alignment) { return address & ~(al
 
 }  // namespace
 
-Heap::Heap(Ledger* ledger, void* owner)
+Heap::Heap(Ledger* ledger, HeapOwner* owner)
     : ledger_(ledger),
       owner_(owner),
       granule_(ledger->device().granularity().count()),

@@ -25,6 +25,8 @@
 #ifndef EBBTIDE_ALLOCATOR_HEAP_H_
 #define EBBTIDE_ALLOCATOR_HEAP_H_
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -36,11 +38,18 @@
 #include "allocator/free_index.h"
 #include "allocator/granule_map.h"
 #include "allocator/ledger.h"
+#include "allocator/stream_order.h"
 
 namespace ebbtide {
 
 class Heap;
 struct Segment;
+
+// Whom a heap belongs to, for those who come from a block.
+struct HeapOwner {
+  explicit HeapOwner(StreamId id) : stream_id(id) {}
+  std::atomic<StreamId> stream_id;
+};
 
 struct Block {
   explicit Block(Heap* owner) : heap(owner) {}
@@ -92,13 +101,12 @@ class Heap {
   // blocks that come and go are better kept apart.
   enum class End { kLow, kHigh };
 
-  // `owner` is the caller's, for owner().
-  Heap(Ledger* ledger, void* owner);
+  Heap(Ledger* ledger, HeapOwner* owner);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  void* owner() const { return owner_; }
+  HeapOwner* owner() const { return owner_; }
 
   // Cuts a live block of `size` bytes out of the free ones, or returns nullptr when no free block
   // is large enough. Some of its granules may have no memory yet: call CommitBlock, or Abandon to
@@ -156,6 +164,28 @@ class Heap {
     }
   }
 
+  // Calls run(begin, end) for each range with memory behind it, by address in each segment, and
+  // after it block(const Block&, begin, end) for the part of each block that lies in it.
+  template <typename RunVisitor, typename BlockVisitor>
+  void VisitCommitted(const RunVisitor& run, const BlockVisitor& block) const {
+    for (const auto& segment : segments_) {
+      const uintptr_t base = GranuleDown(segment->begin);
+      const uintptr_t limit = segment->size >> shift_;
+      const Block* at = segment->first;
+      for (uintptr_t i = segment->map.FindNext(0, limit, true); i < limit;) {
+        const uintptr_t stop = segment->map.FindNext(i, limit, false);
+        const Span span{(i + base) << shift_, (stop + base) << shift_};
+        run(span.begin, span.end);
+        while (at->end <= span.begin) at = at->next;
+        for (; at != nullptr && at->begin < span.end; at = at->next) {
+          block(*at, std::max(at->begin, span.begin), std::min(at->end, span.end));
+          if (at->end > span.end) break;
+        }
+        i = segment->map.FindNext(stop, limit, true);
+      }
+    }
+  }
+
   // Walks everything and aborts on the first broken invariant. Linear; for tests.
   void CheckInvariants() const;
 
@@ -207,12 +237,15 @@ class Heap {
   Block* FindQuiet(uint64_t quiet, std::vector<Block*>* noisy);
   void Restore(const std::vector<Block*>& noisy);
   int64_t GiveBackPart(Block* block, int64_t wanted);
+  void Remember(HistoryAction action, Span span) const {
+    ledger_->Remember(action, span.begin, span.bytes(), owner_->stream_id);
+  }
   int64_t MoveRun(Block* block, Heap* source, Block* from, int64_t wanted);
   int64_t DropSegment(Block* block);
   void DropEmptySegments();
 
   Ledger* const ledger_;
-  void* const owner_;
+  HeapOwner* const owner_;
   const size_t granule_;
   const int shift_;
   const size_t unit_;

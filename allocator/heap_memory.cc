@@ -66,6 +66,7 @@ absl::Status Heap::AddSegment(size_t bytes, bool exact) {
     block->run_end = begin + size;
     block->releasable = size >> shift_;
     Ledger::Note(&ledger_->commits);
+    Remember(HistoryAction::kSegmentAlloc, {begin, begin + size});
   }
   segments_.push_back(std::move(segment));
   reserved_ += size;
@@ -85,7 +86,10 @@ int64_t Heap::DropSegment(Block* block) {
     return -1;
   }
   const int64_t freed = static_cast<int64_t>(block->releasable) << shift_;
-  if (freed > 0) Ledger::Note(&ledger_->decommits);
+  if (freed > 0) {
+    Ledger::Note(&ledger_->decommits);
+    Remember(HistoryAction::kSegmentFree, {segment->begin, segment->begin + segment->size});
+  }
   ledger_->Shrink(freed);
   ledger_->reserved -= static_cast<int64_t>(segment->size);
   reserved_ -= segment->size;
@@ -156,6 +160,7 @@ absl::Status Heap::CommitRun(Block* block, uintptr_t begin, uintptr_t end) {
       return status;
     }
     Ledger::Note(&ledger_->commits);
+    Remember(HistoryAction::kSegmentMap, span);
     MarkCommitted(block, span, piece);
   }
   return absl::OkStatus();
@@ -256,6 +261,7 @@ int64_t Heap::GiveBackPart(Block* block, int64_t wanted) {
   if (!ledger_->device().Decommit(Pointer(span.begin), Bytes(span.bytes())).ok()) return -1;
   Ledger::Note(&ledger_->decommits);
   ledger_->Shrink(span.bytes());
+  Remember(HistoryAction::kSegmentUnmap, span);
   MarkGone(block, span);
   return span.bytes();
 }
@@ -361,6 +367,8 @@ int64_t Heap::MoveRun(Block* block, Heap* source, Block* from, int64_t wanted) {
   }
   Ledger::Note(&ledger_->moves);
   ledger_->moved_bytes += span.bytes();
+  source->Remember(HistoryAction::kSegmentUnmap, span);
+  Remember(HistoryAction::kSegmentMap, {to, to + span.bytes()});
   for (uintptr_t i = 0; in_pieces_ && i < static_cast<uintptr_t>(span.bytes()) >> shift_; ++i) {
     if (!starts.Get(GranuleDown(span.begin) - from_base + i)) continue;
     block->segment->starts.Set(at + i, at + i + 1, true);

@@ -14,6 +14,8 @@
 #include <cstdint>
 
 #include "allocator/device_memory.h"
+#include "allocator/history_ring.h"
+#include "allocator/stream_order.h"
 #include "base/bytes.h"
 
 namespace ebbtide {
@@ -43,7 +45,9 @@ class Gauge {
 
 class Ledger {
  public:
-  Ledger(DeviceMemory* device, Bytes budget) : device_(device), budget_(budget.count()) {}
+  // `history` may be null.
+  Ledger(DeviceMemory* device, Bytes budget, HistoryRing* history)
+      : device_(device), history_(history), budget_(budget.count()) {}
 
   DeviceMemory& device() const { return *device_; }
 
@@ -63,6 +67,11 @@ class Ledger {
   // What may still be grown by; negative when the budget was lowered below what is held.
   int64_t room() const { return budget() - held_.now(); }
   const Gauge& held() const { return held_; }
+
+  // Writes into the history, if there is one.
+  void Remember(HistoryAction action, uintptr_t address, int64_t bytes, StreamId stream) {
+    if (history_ != nullptr) history_->Add(action, address, Bytes(bytes), stream);
+  }
 
   // Counts of one kind of event.
   using Count = std::atomic<int64_t>;
@@ -86,6 +95,7 @@ class Ledger {
 
  private:
   DeviceMemory* const device_;
+  HistoryRing* const history_;
   std::atomic<int64_t> budget_;
   Gauge held_;
 };

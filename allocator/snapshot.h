@@ -31,10 +31,10 @@ enum class BlockState : uint8_t {
 enum class SegmentType : uint8_t { kSmall, kLarge };
 
 // Which pool a segment belongs to. {0, 0} is the common one; others are private, for graph capture.
-struct PoolId {
+struct SegmentPool {
   int64_t first = 0;
   int64_t second = 0;
-  friend bool operator==(const PoolId&, const PoolId&) = default;
+  friend bool operator==(const SegmentPool&, const SegmentPool&) = default;
 };
 
 struct BlockPicture {
@@ -52,7 +52,7 @@ struct SegmentPicture {
   Bytes size;
   int device = 0;
   StreamId stream = kDefaultStream;
-  PoolId pool;
+  SegmentPool pool;
   SegmentType type = SegmentType::kLarge;
   bool expandable = false;  // memory is mapped and unmapped in pieces
   std::vector<BlockPicture> blocks;

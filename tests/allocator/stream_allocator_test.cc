@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -275,6 +276,28 @@ TEST_P(StreamAllocatorTest, MemoryMovesInsteadOfGrowing) {
   EXPECT_LE(stats.held, 84_MiB) << "10 holes of 4 MiB and 40 MiB in one piece";
   EXPECT_EQ(stats.device_moves > 0, GetParam().move);
   allocator_->Free(large);
+}
+
+TEST_P(StreamAllocatorTest, TheHistoryTellsWhatHappenedInItsOrder) {
+  allocator_ = std::make_unique<CachingAllocator>(
+      &device_,
+      CachingAllocator::Options{.budget = 64_MiB, .streams = &streams_, .history_events = 100});
+  allocator_->history()->Record(HistoryRing::kAll);
+  const StreamId other = streams_.CreateStream();
+  void* block = Get(3_MiB);
+  Use(block, 3_MiB, other);
+  allocator_->Free(block);
+  EXPECT_FALSE(allocator_->Allocate(100_MiB).ok());
+  streams_.CompleteAll();
+  allocator_->Settle();
+  std::vector<std::string> words;
+  for (const HistoryEvent& event : allocator_->TakeSnapshot().history) {
+    words.push_back(Word(event.action));
+    EXPECT_TRUE(event.action != HistoryAction::kAlloc || event.size == 3_MiB);
+  }
+  const char* const obtained = GetParam().partial_decommit ? "segment_map" : "segment_alloc";
+  EXPECT_EQ(words, (std::vector<std::string>{obtained, "alloc", "free_requested", "oom",
+                                             "free_completed", "snapshot"}));
 }
 
 TEST_P(StreamAllocatorTest, AFreeOfAnotherSizeIsFound) {

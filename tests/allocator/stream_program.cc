@@ -121,9 +121,27 @@ class Machine {
         << stats.awaiting.count() << " awaiting";
     EBB_CHECK(stats.held == device_.committed()) << "held is not what the device has given";
     EBB_CHECK(stats.peak_held >= stats.held && stats.peak_live >= stats.live);
+    CheckPicture(stats);
   }
 
  private:
+  void CheckPicture(const AllocatorStats& stats) const {
+    const Snapshot picture = allocator_->TakeSnapshot();
+    const absl::Status valid = ValidateSnapshot(picture);
+    EBB_CHECK(valid.ok()) << valid.ToString();
+    Bytes held, asked, awaiting;
+    for (const SegmentPicture& segment : picture.segments) {
+      held += segment.size;
+      for (const BlockPicture& block : segment.blocks) {
+        if (block.state == BlockState::kActiveAllocated) asked += block.requested;
+        if (block.state == BlockState::kActiveAwaitingFree) awaiting += block.size;
+      }
+    }
+    EBB_CHECK(held == stats.held && asked == stats.asked && awaiting == stats.awaiting)
+        << "the picture shows " << held.count() << " held, " << asked.count() << " asked, "
+        << awaiting.count() << " awaiting";
+  }
+
   struct Slot {
     void* block = nullptr;
     Bytes size;
