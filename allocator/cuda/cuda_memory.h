@@ -34,11 +34,11 @@ namespace ebbtide {
 class CudaMemory : public DeviceMemory {
  public:
   struct Options {
-    int ordinal = 0;             // which device
-    bool virtual_memory = true;  // false: plain mode, to which none of the following applies
+    int ordinal = 0;                               // which device
+    bool virtual_memory = true;                    // false: plain mode, none of the following
     Bytes large_piece = Bytes(int64_t{20} << 20);  // rounded up to the granularity
-    Bytes handle_pool;                             // most bytes of unused pieces to keep
-    std::vector<int> peers;                        // other devices that may use the memory
+    Bytes handle_pool = Bytes(0);                  // most bytes of unused pieces to keep
+    std::vector<int> peers = {};                   // other devices that may use the memory
     bool exportable = false;                       // ExportPiece works
   };
 

@@ -43,7 +43,7 @@ constexpr CudaEntryPoint kEntryPoints[] = {
     Row<&F::get_error_name>("cuGetErrorName", 6000),
     Row<&F::get_error_string>("cuGetErrorString", 6000),
     Row<&F::device_get>("cuDeviceGet", 2000),
-    Row<&F::device_get_count>("cuDeviceGetCount", 2000),
+    Row<&F::device_get_name>("cuDeviceGetName", 2000),
     Row<&F::device_get_attribute>("cuDeviceGetAttribute", 2000),
     Row<&F::device_total_mem>("cuDeviceTotalMem", "cuDeviceTotalMem_v2", 3020, Need::kAlways),
     Row<&F::device_can_access_peer>("cuDeviceCanAccessPeer", 4000),

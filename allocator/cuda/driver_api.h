@@ -97,7 +97,7 @@ struct CudaFunctions {
   CuResult (*get_error_string)(CuResult error, const char** text);
 
   CuResult (*device_get)(CuDevice* device, int ordinal);
-  CuResult (*device_get_count)(int* count);
+  CuResult (*device_get_name)(char* name, int size, CuDevice device);
   CuResult (*device_get_attribute)(int* value, int attribute, CuDevice device);
   CuResult (*device_total_mem)(size_t* bytes, CuDevice device);
   CuResult (*device_can_access_peer)(int* can, CuDevice device, CuDevice owner);

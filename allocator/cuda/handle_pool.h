@@ -27,7 +27,7 @@ namespace ebbtide {
 
 struct CudaPiece {
   CuMemHandle handle = 0;
-  Bytes size;
+  Bytes size = Bytes(0);
   bool created = false;   // by the Get that returned it, so that undoing that Get releases it
   bool exported = false;  // another process may use it, so that it must not be used again here
 };

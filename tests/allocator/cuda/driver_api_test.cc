@@ -107,7 +107,7 @@ const Expected kExpected[] = {
     EBB_ENTRY(get_error_name, cuGetErrorName, 6000),
     EBB_ENTRY(get_error_string, cuGetErrorString, 6000),
     EBB_ENTRY(device_get, cuDeviceGet, 2000),
-    EBB_ENTRY(device_get_count, cuDeviceGetCount, 2000),
+    EBB_ENTRY(device_get_name, cuDeviceGetName, 2000),
     EBB_ENTRY(device_get_attribute, cuDeviceGetAttribute, 2000),
     EBB_ENTRY(device_total_mem, cuDeviceTotalMem, 3020),
     EBB_ENTRY(device_can_access_peer, cuDeviceCanAccessPeer, 4000),
