@@ -73,14 +73,16 @@ absl::StatusOr<StreamId> CudaStreamOrder::Register(CuStream stream) {
 }
 
 void CudaStreamOrder::Enter(StreamId id, CuStream handle) {
-  const bool of_thread = Number(handle) == kCuStreamPerThread;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (streams_.contains(id)) return;
-  if (of_thread) {
+  const auto known = streams_.find(id);
+  if (Number(handle) == kCuStreamPerThread) {
+    const std::shared_ptr<ThreadLife> self = ThisThread();
+    if (known != streams_.end() && known->second.thread == self) return;
     ForgetEndedThreads();
-    streams_[id] = {.handle = handle, .thread = ThisThread()};
+    streams_[id] = {.handle = handle, .thread = self};  // which a driver may give to a new thread
     return;
   }
+  if (known != streams_.end()) return;
   const auto [same_handle, is_new] = by_handle_.try_emplace(handle, id);
   if (!is_new) streams_.erase(std::exchange(same_handle->second, id));
   streams_[id] = {.handle = handle, .thread = nullptr};

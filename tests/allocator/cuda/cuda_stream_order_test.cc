@@ -173,6 +173,18 @@ TEST_F(CudaStreamOrderTest, AnotherThreadsDefaultStreamIsWaitedForUntilTheThread
   EXPECT_TRUE(absl::IsNotFound(order_->Record(id).status()));
 }
 
+TEST_F(CudaStreamOrderTest, AnEndedThreadsStreamMayBecomeAnotherThreads) {
+  StreamId first = 0;
+  std::thread thread([&] { first = *order_->Register(kPerThread); });
+  const std::thread::id name = thread.get_id();
+  thread.join();
+  fake_.GiveStreamOfThread(name, std::this_thread::get_id());
+  EXPECT_TRUE(absl::IsNotFound(order_->Record(first).status()));
+  EXPECT_EQ(*order_->Register(kPerThread), first);
+  fake_.Queue(kPerThread);
+  EXPECT_FALSE(DoneAfterRecord(first));
+}
+
 TEST_F(CudaStreamOrderTest, ACapturedStreamIsNotRecorded) {
   const CuStream stream = fake_.CreateStream();
   const StreamId id = *order_->Register(stream);

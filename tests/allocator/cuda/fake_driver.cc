@@ -468,6 +468,12 @@ void FakeDriver::DestroyStreamOfThread(std::thread::id thread) {
   per_thread_.erase(thread);
 }
 
+void FakeDriver::GiveStreamOfThread(std::thread::id from, std::thread::id to) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  per_thread_[to] = per_thread_[from];
+  if (from != to) per_thread_.erase(from);
+}
+
 FakeDriver::StreamPtr FakeDriver::StateOrNull(CuStream stream) {
   const auto number = reinterpret_cast<uintptr_t>(stream);
   if (number == kCuStreamDefault || number == kCuStreamLegacy) return legacy_;

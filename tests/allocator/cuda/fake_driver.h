@@ -82,6 +82,7 @@ class FakeDriver {
   CuStream CreateStream(bool blocking = true);
   void DestroyStream(CuStream stream);  // its work goes on
   void DestroyStreamOfThread(std::thread::id thread);
+  void GiveStreamOfThread(std::thread::id from, std::thread::id to);
   void Queue(CuStream stream);
   void FinishWork(CuStream stream);
   void FinishAllWork();  // also of destroyed streams

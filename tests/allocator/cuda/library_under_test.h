@@ -45,10 +45,11 @@ class LibraryUnderTest {
     EBB_CHECK(status.ok()) << status.ToString();
   }
 
-  // The double as new, with one setting; on any other driver nothing.
+  // The double as new; on any other driver nothing.
   void Reset() const {
     if (is_double()) Find<void (*)()>("ebbtide_double_reset")();
   }
+  // One of the double's settings; an empty value is its default.
   void Set(const char* name, const std::string& value) const {
     const auto set = Find<int (*)(const char*, const char*)>("ebbtide_double_set");
     EBB_CHECK(set(name, value.c_str()) == 0) << name << "=" << value;
@@ -58,6 +59,7 @@ class LibraryUnderTest {
   LibraryUnderTest() : path_(Path()), handle_(dlopen(path_.c_str(), RTLD_NOW)), driver_(Load()) {}
 
   static std::string Path() {
+    setenv("EBBTIDE_DOUBLE_DEVICES", "2", /*overwrite=*/0);  // for tests with a peer
     const char* path = getenv("EBBTIDE_CUDA_DRIVER");
     return path ? path : "tests/cuda_driver_double/libcuda.so.1";
   }
