@@ -458,7 +458,18 @@ int64_t Heap::GiveBack(int64_t wanted) {
     }
     if (freed < 0) break;
   }
+  if (total < wanted && partial_) DropEmptySegments();
   return total;
+}
+
+// A segment without memory goes as soon as it is free, but the device may have refused to take it.
+void Heap::DropEmptySegments() {
+  for (size_t i = segments_.size(); i-- > 0;) {
+    Block* block = segments_[i]->first;
+    if (!block->free || block->releasable > 0 || !SpansSegment(block)) continue;
+    Unindex(block);
+    DropSegment(block);
+  }
 }
 
 }  // namespace ebbtide

@@ -156,6 +156,7 @@ class Heap {
   void NoteCommitted(Block* neighbour, uintptr_t begin, uintptr_t end);
   int64_t GiveBackPart(Block* block, int64_t wanted);
   int64_t DropSegment(Block* block);
+  void DropEmptySegments();
 
   HeapLedger* const ledger_;
   const size_t granule_;
