@@ -7,6 +7,9 @@
 
 #include <cstring>
 #include <functional>
+#include <future>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,7 @@
 #include "allocator/cuda/cuda_stream_order.h"
 #include "tests/allocator/cuda/library_under_test.h"
 #include "tests/allocator/device_memory_conformance.h"
+#include "tests/allocator/stream_order_conformance.h"
 
 namespace ebbtide {
 namespace {
@@ -36,6 +40,65 @@ INSTANTIATE_TEST_SUITE_P(CudaExportable, DeviceMemoryTest,
                          testing::Values([] { return Make({.exportable = true}); }));
 INSTANTIATE_TEST_SUITE_P(CudaPlain, DeviceMemoryTest,
                          testing::Values([] { return Make({.virtual_memory = false}); }));
+
+// Streams of the device, held by functions of the host that wait on them.
+class LibraryWorld : public StreamWorld {
+ public:
+  using HostFunction = void (*)(void*);
+
+  LibraryWorld() {
+    Library().Call("cuDevicePrimaryCtxRetain", &context_, 0);
+    Library().Call("cuCtxSetCurrent", context_);
+  }
+  ~LibraryWorld() override {
+    LetGo();
+    order_->WaitForAll();
+    Library().Call("cuCtxSetCurrent", CuContext{});
+    Library().Call("cuDevicePrimaryCtxRelease_v2", 0);
+  }
+  StreamOrder* order() override { return order_.get(); }
+  bool has_queues() const override { return true; }
+  StreamId CreateStream() override {
+    CuStream stream = nullptr;
+    Library().Call("cuStreamCreate", &stream, 1u);
+    const StreamId id = *order_->Register(stream);
+    handles_[id] = stream;
+    return id;
+  }
+  void DestroyStream(StreamId stream) override {
+    order_->Forget(stream);
+    Library().Call("cuStreamDestroy_v2", handles_.at(stream));
+  }
+  void Hold(StreamId stream) override {
+    const HostFunction wait = [](void* gate) {
+      std::unique_ptr<std::shared_future<void>>(static_cast<std::shared_future<void>*>(gate))
+          ->wait();
+    };
+    void* gate = new std::shared_future<void>(gate_);
+    Library().Call("cuLaunchHostFunc", handles_.at(stream), wait, gate);
+  }
+  void LetGo() override {
+    opener_.set_value();
+    opener_ = std::promise<void>();
+    gate_ = opener_.get_future().share();
+  }
+
+ private:
+  std::unique_ptr<CudaStreamOrder> order_ = *CudaStreamOrder::Create(&Library().driver(), 0);
+  CuContext context_ = nullptr;
+  std::map<StreamId, CuStream> handles_ = {{kDefaultStream, nullptr}};
+  std::promise<void> opener_;
+  std::shared_future<void> gate_ = opener_.get_future().share();
+};
+
+// The double runs work when somebody waits for it, and so cannot be made to hold it.
+std::vector<MakeWorld> Worlds() {
+  if (Library().is_double()) return {};
+  return {[] { return std::make_unique<LibraryWorld>(); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(CudaStreams, StreamOrderTest, testing::ValuesIn(Worlds()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StreamOrderTest);
 
 // A primary context that is current here, as in a program that uses the CUDA runtime.
 class CudaLibraryTest : public testing::Test {

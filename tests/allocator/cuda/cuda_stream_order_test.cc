@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <future>
+#include <map>
 #include <string>
 #include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/allocator/cuda/fake_driver.h"
+#include "tests/allocator/stream_order_conformance.h"
 
 namespace ebbtide {
 namespace {
@@ -19,6 +21,30 @@ using testing::HasSubstr;
 CuStream Special(uintptr_t number) { return reinterpret_cast<CuStream>(number); }
 
 const CuStream kPerThread = Special(kCuStreamPerThread);
+
+class WorldOverFake : public StreamWorld {
+ public:
+  StreamOrder* order() override { return order_.get(); }
+  bool has_queues() const override { return true; }
+  StreamId CreateStream() override {
+    const CuStream stream = fake_.CreateStream(/*blocking=*/false);
+    const StreamId id = *order_->Register(stream);
+    handles_[id] = stream;
+    return id;
+  }
+  void DestroyStream(StreamId stream) override { fake_.DestroyStream(handles_.at(stream)); }
+  void Hold(StreamId stream) override { fake_.Queue(handles_.at(stream)); }
+  void LetGo() override { fake_.FinishAllWork(); }
+
+ private:
+  FakeDriver fake_;
+  CudaDriver driver_{FakeDriver::Functions()};
+  std::unique_ptr<CudaStreamOrder> order_ = *CudaStreamOrder::Create(&driver_, 0);
+  std::map<StreamId, CuStream> handles_ = {{kDefaultStream, nullptr}};
+};
+
+INSTANTIATE_TEST_SUITE_P(CudaStreams, StreamOrderTest,
+                         testing::Values([] { return std::make_unique<WorldOverFake>(); }));
 
 class CudaStreamOrderTest : public testing::Test {
  protected:
