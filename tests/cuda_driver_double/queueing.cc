@@ -125,8 +125,8 @@ Result QueueCopy(Machine& machine, StreamHandle handle, const Copy& copy, bool w
   if (source == Place::kPageable && stream->capture == nullptr) {
     staged = std::make_shared<std::string>(reinterpret_cast<const char*>(copy.source), copy.size);
   }
-  Operation operation{.name = "copy",
-                      .touches = {{copy.source, copy.size, false}, {copy.target, copy.size, true}}};
+  Operation operation{.name = "copy", .touches = {{copy.target, copy.size, true}}};
+  if (staged == nullptr) operation.touches.push_back({copy.source, copy.size, false});
   operation.run = [&machine, copy, source, target, staged, device = stream->device] {
     std::vector<Segment> from;
     std::vector<Segment> to;
@@ -142,7 +142,10 @@ Result QueueCopy(Machine& machine, StreamHandle handle, const Copy& copy, bool w
   if (queued != Result::kSuccess) return queued;
   // Pageable memory is also written before the call returns.
   const bool host = source != Place::kDevice || target != Place::kDevice;
-  if ((wait && host) || target == Place::kPageable) machine.work->RunUntil(ticket);
+  if ((wait && host) || target == Place::kPageable) {
+    machine.work->RunUntil(ticket);
+    machine.work->Learn(ticket);
+  }
   return machine.devices[stream->device].broken;
 }
 
