@@ -374,6 +374,10 @@ TEST_F(CudaMemoryTest, TheCallersContextAndCaptureModeStayAsTheyWere) {
     EXPECT_EQ(FakeDriver::CaptureMode(), 1);
     EXPECT_EQ(fake_.retained_contexts(), 0);
   }
+  auto memory = Make();
+  fake_.FailAt(1, kCuErrorIllegalAddress, false, "cuThreadExchangeStreamCaptureMode");
+  EXPECT_FALSE(memory->Reserve(4_MiB).ok());
+  EXPECT_EQ(stack, std::vector<CuContext>{fake_.PrimaryContext(1)});
   stack.clear();
   FakeDriver::CaptureMode() = 0;
 }

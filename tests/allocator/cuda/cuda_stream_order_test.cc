@@ -130,6 +130,7 @@ TEST_F(CudaStreamOrderTest, AHandleGivenAgainIsAnotherStream) {
   const StreamId third = *order_->Register(stream);
   fake_.ForgetCalls();
   EXPECT_TRUE(absl::IsNotFound(order_->Record(second).status()));  // known by Register
+  EXPECT_EQ(fake_.Calls("cuStreamGetId"), 1) << "only the third, whether it is captured";
   EXPECT_TRUE(DoneAfterRecord(third));
 }
 
