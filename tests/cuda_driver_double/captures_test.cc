@@ -42,6 +42,12 @@ TEST_F(CapturesTest, CapturedWorkIsDoneAtEachLaunchAndNotBefore) {
   uint64_t id = 0;
   ASSERT_OK(cuStreamGetCaptureInfo_v2(stream_, &status, &id, nullptr, nullptr, nullptr));
   EXPECT_NE(id, 0u);
+  uint64_t same = 0;
+  ASSERT_OK(cuStreamGetCaptureInfo_v3(stream_, &status, &same, nullptr, nullptr, nullptr, nullptr));
+  EXPECT_EQ(same, id);
+  size_t count = 0;
+  EXPECT_EQ(cuStreamGetCaptureInfo_v2(stream_, &status, &id, nullptr, nullptr, &count),
+            Result::kNotSupported);
   ASSERT_OK(cuMemsetD8Async(memory_, 1, 4, stream_));
   ASSERT_OK(cuMemcpyDtoDAsync_v2(memory_ + 8, memory_, 4, stream_));
   GraphHandle graph{};

@@ -42,7 +42,7 @@ class LibraryTest : public testing::Test {
   void* const library_;
 };
 
-TEST_F(LibraryTest, EveryFunctionIsExportedAndNothingElse) {
+TEST_F(LibraryTest, EveryFunctionIsExportedButNotTheCore) {
   for (const char* name : kEntryPoints) EXPECT_NE(dlsym(library_, name), nullptr) << name;
   for (const char* name : kControls) EXPECT_NE(dlsym(library_, name), nullptr) << name;
   EXPECT_EQ(dlsym(library_, "_ZN7ebbtide6hollow7Machine3GetEv"), nullptr);

@@ -68,6 +68,16 @@ void CopySegments(std::vector<Segment> targets, std::vector<Segment> sources) {
   }
 }
 
+// Pieces and targets begin at multiples of the pattern, so it starts anew in each segment.
+void FillSegment(const Segment& segment, const std::string& pattern) {
+  std::memcpy(segment.bytes, pattern.data(), pattern.size());
+  for (size_t filled = pattern.size(); filled < segment.size;) {
+    const size_t more = std::min(filled, segment.size - filled);
+    std::memcpy(segment.bytes + filled, segment.bytes, more);
+    filled += more;
+  }
+}
+
 // A blocking stream that captures would have to be waited for by the legacy stream.
 bool WouldWaitForCapture(const Machine& machine, const Stream& stream) {
   if (!stream.legacy) return false;
@@ -163,11 +173,7 @@ Result QueueFill(Machine& machine, StreamHandle handle, uintptr_t target, const 
     const Result found =
         machine.addresses->Resolve(target, size, device, Access::kReadWrite, &segments);
     if (found != Result::kSuccess) return found;
-    for (const Segment& segment : segments) {
-      for (size_t at = 0; at < segment.size; ++at) {
-        segment.bytes[at] = pattern[at % pattern.size()];
-      }
-    }
+    for (const Segment& segment : segments) FillSegment(segment, pattern);
     return found;
   };
   const Result queued = Queue(machine, *stream, std::move(operation), nullptr);

@@ -2,6 +2,8 @@
 // Addresses, pieces of memory, mappings and access: what works, and what every rule refuses.
 
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "tests/cuda_driver_double/double_fixture.h"
 
@@ -268,6 +270,32 @@ TEST_F(VirtualMemoryTest, ThousandsOfPiecesNeedNoDescriptors) {
   for (int i = 0; i < 4000; ++i) Create(kGranule);
   EXPECT_EQ(Counts().handles, 4000);
   EXPECT_EQ(Counts().bytes_committed, 4000 * static_cast<int64_t>(kGranule));
+}
+
+TEST_F(VirtualMemoryTest, ThreadsShareTheMachine) {
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; ++number) {
+    threads.emplace_back([number] {
+      UseDevice(number % 2);
+      const StreamHandle stream = NewStream();
+      for (int round = 0; round < 50; ++round) {
+        const DevicePointer range = Reserve(kGranule);
+        const MemoryHandle handle = Create(kGranule, number % 2);
+        EXPECT_OK(cuMemMap(range, kGranule, 0, handle, 0));
+        EXPECT_OK(Allow(range, kGranule, Access::kReadWrite, number % 2));
+        EXPECT_OK(cuMemsetD8Async(range, number + 1, kGranule, stream));
+        EXPECT_OK(cuStreamSynchronize(stream));
+        EXPECT_EQ(Byte(range + kGranule - 1), number + 1);
+        EXPECT_OK(cuMemUnmap(range, kGranule));
+        EXPECT_OK(cuMemRelease(handle));
+        EXPECT_OK(cuMemAddressFree(range, kGranule));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Counts().bytes_committed, 0);
+  EXPECT_EQ(Counts().reservations, 0);
+  EXPECT_EQ(Hazard(), "");
 }
 
 TEST_F(VirtualMemoryTest, NothingIsLeftAfterAProgramHasCleanedUp) {
