@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/handler_frame.h"
 #include "allocator/page_map.h"
 #include "base/check.h"
 
@@ -17,29 +18,6 @@ namespace {
 constexpr int64_t kMaxRequest = int64_t{1} << 46;
 
 constexpr int kMaxIdleRounds = 8;
-
-// The handlers that run on this thread, innermost first.
-struct HandlerFrame {
-  explicit HandlerFrame(const void* allocator) : owner(allocator), outer(innermost) {
-    innermost = this;
-  }
-  ~HandlerFrame() { innermost = outer; }
-  HandlerFrame(const HandlerFrame&) = delete;
-  HandlerFrame& operator=(const HandlerFrame&) = delete;
-
-  static bool Contains(const void* allocator) {
-    for (const HandlerFrame* f = innermost; f != nullptr; f = f->outer) {
-      if (f->owner == allocator) return true;
-    }
-    return false;
-  }
-
-  const void* const owner;
-  HandlerFrame* const outer;
-  static thread_local HandlerFrame* innermost;
-};
-
-thread_local HandlerFrame* HandlerFrame::innermost = nullptr;
 
 uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -491,21 +469,13 @@ std::optional<CachingAllocator::BlockInfo> CachingAllocator::Find(const void* ad
 }
 
 bool CachingAllocator::Owns(const void* address) const { return impl_->Owns(address); }
-
 PoolId CachingAllocator::CreatePool() { return impl_->CreatePool(); }
-
 absl::Status CachingAllocator::DestroyPool(PoolId pool) { return impl_->DestroyPool(pool); }
-
 absl::StatusOr<Bytes> CachingAllocator::TrimPool(PoolId pool) { return impl_->TrimPool(pool); }
-
 void CachingAllocator::Settle() { impl_->Settle(); }
-
 AllocatorStats CachingAllocator::stats() const { return impl_->Stats(); }
-
 Snapshot CachingAllocator::TakeSnapshot() const { return impl_->TakeSnapshot(); }
-
 HistoryRing* CachingAllocator::history() const { return impl_->history(); }
-
 void CachingAllocator::ResetPeaks() { impl_->ResetPeaks(); }
 
 void CachingAllocator::SetPressureHandler(PressureHandler handler) {
@@ -513,17 +483,11 @@ void CachingAllocator::SetPressureHandler(PressureHandler handler) {
 }
 
 Bytes CachingAllocator::ReleaseCached(Bytes at_least) { return impl_->ReleaseCached(at_least); }
-
 Bytes CachingAllocator::largest_free_range() const { return impl_->LargestFreeRange(); }
-
 void CachingAllocator::set_budget(Bytes budget) { impl_->SetBudget(budget); }
-
 Bytes CachingAllocator::budget() const { return impl_->Budget(); }
-
 void CachingAllocator::CheckInvariants() const { impl_->CheckInvariants(); }
-
 void CachingAllocator::LockForFork() { impl_->LockForFork(); }
-
 void CachingAllocator::UnlockAfterFork() { impl_->UnlockAfterFork(); }
 
 }  // namespace ebbtide

@@ -83,6 +83,10 @@ class DeviceMemory {
   // How much memory the device has in all.
   virtual Bytes capacity() const = 0;
 
+  // Memory that the device may keep for itself beyond what is committed, to give it out faster; a
+  // budget must leave room for it.
+  virtual Bytes retained_limit() const { return Bytes(0); }
+
   // True when the bytes at committed addresses can be read and written by this process.
   virtual bool is_host_accessible() const = 0;
 };

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "tests/cuda_driver_double/core/address_space.h"
 #include "tests/cuda_driver_double/cuda_abi.h"
 
 namespace ebbtide::hollow {

@@ -19,6 +19,20 @@ bool IsMode(CaptureMode mode) {
          mode == CaptureMode::kRelaxed;
 }
 
+// Nodes have no handles here, so they cannot be asked for.
+Result GiveInfo(EntryPoint entry, StreamHandle handle, CaptureStatus* status, uint64_t* id,
+                bool asks_for_nodes) {
+  return Call(entry, [&](Machine& machine) {
+    const std::shared_ptr<Stream> stream = FindStream(machine, handle);
+    if (stream == nullptr) return Result::kInvalidHandle;
+    if (status == nullptr) return Result::kInvalidValue;
+    if (asks_for_nodes) return Result::kNotSupported;
+    *status = StatusOf(*stream);
+    if (id != nullptr && *status == CaptureStatus::kActive) *id = stream->capture->id;
+    return Result::kSuccess;
+  });
+}
+
 // All streams of a capture run their work again.
 void Release(Machine& machine, const std::shared_ptr<Capture>& capture) {
   for (const std::weak_ptr<Stream>& member : capture->streams) {
@@ -85,21 +99,19 @@ Result cuStreamIsCapturing(StreamHandle handle, CaptureStatus* status) {
   });
 }
 
-Result cuStreamGetCaptureInfo_v2(StreamHandle handle, CaptureStatus* status, uint64_t* id,
+Result cuStreamGetCaptureInfo_v2(StreamHandle stream, CaptureStatus* status, uint64_t* id,
                                  GraphHandle* graph, const uintptr_t** dependencies,
                                  size_t* count) {
-  return Call(EntryPoint::cuStreamGetCaptureInfo_v2, [&](Machine& machine) {
-    const std::shared_ptr<Stream> stream = FindStream(machine, handle);
-    if (stream == nullptr) return Result::kInvalidHandle;
-    if (status == nullptr) return Result::kInvalidValue;
-    // Nodes have no handles here, so they cannot be asked for.
-    if (graph != nullptr || dependencies != nullptr || count != nullptr) {
-      return Result::kNotSupported;
-    }
-    *status = StatusOf(*stream);
-    if (id != nullptr && *status == CaptureStatus::kActive) *id = stream->capture->id;
-    return Result::kSuccess;
-  });
+  const bool nodes = graph != nullptr || dependencies != nullptr || count != nullptr;
+  return GiveInfo(EntryPoint::cuStreamGetCaptureInfo_v2, stream, status, id, nodes);
+}
+
+Result cuStreamGetCaptureInfo_v3(StreamHandle stream, CaptureStatus* status, uint64_t* id,
+                                 GraphHandle* graph, const uintptr_t** dependencies,
+                                 const void** edges, size_t* count) {
+  const bool nodes =
+      graph != nullptr || dependencies != nullptr || edges != nullptr || count != nullptr;
+  return GiveInfo(EntryPoint::cuStreamGetCaptureInfo_v3, stream, status, id, nodes);
 }
 
 Result cuThreadExchangeStreamCaptureMode(CaptureMode* mode) {

@@ -20,6 +20,7 @@ Result Synchronize(Machine& machine, int device) {
   }
   if (capturing) return Result::kCaptureUnsupported;
   machine.work->RunDevice(device);
+  machine.work->LearnDevice(device);
   return machine.devices[device].broken;
 }
 

@@ -78,8 +78,11 @@ Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t size, Str
 Result cuMemcpyPeer(DevicePointer target, ContextHandle target_context, DevicePointer source,
                     ContextHandle source_context, size_t size) {
   return Call(EntryPoint::cuMemcpyPeer, [&](Machine& machine) {
-    if (!HasContext(machine, target_context) || !HasContext(machine, source_context)) {
-      return Result::kInvalidContext;
+    // Unlike all other copies it comes after everything on both devices.
+    for (ContextHandle context : {target_context, source_context}) {
+      if (!HasContext(machine, context)) return Result::kInvalidContext;
+      machine.work->RunDevice(DeviceOf(machine, context));
+      machine.work->LearnDevice(DeviceOf(machine, context));
     }
     return QueueCopy(machine, StreamHandle::kLegacy,
                      {target, source, size, CopyKind::kDeviceToDevice}, /*wait=*/true);

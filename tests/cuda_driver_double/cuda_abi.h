@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tests/cuda_driver_double/core/address_space.h"
 #include "tests/cuda_driver_double/core/capture.h"
 #include "tests/cuda_driver_double/core/result.h"
 
@@ -57,7 +58,7 @@ struct AllocationProperties {
 
 struct AccessDescription {
   MemoryLocation location;
-  int flags = 0;  // of the numbers of Access
+  Access flags = Access::kNone;
 };
 
 // Content is ours alone: a process only hands it to another's cuIpcOpenMemHandle.

@@ -28,8 +28,9 @@ struct Release {
   int version;
 };
 constexpr Release kReleases[] = {
-    {"cuGetProcAddress_v2", 12000},   {"cuCtxGetDevice_v2", 13000},  {"cuCtxSynchronize_v2", 13000},
-    {"cuEventElapsedTime_v2", 12080}, {"cuDeviceGetUuid_v2", 11040},
+    {"cuGetProcAddress_v2", 12000}, {"cuCtxGetDevice_v2", 13000},
+    {"cuCtxSynchronize_v2", 13000}, {"cuEventElapsedTime_v2", 12080},
+    {"cuDeviceGetUuid_v2", 11040},  {"cuStreamGetCaptureInfo_v3", 12030},
 };
 
 int ReleaseOf(absl::string_view name) {

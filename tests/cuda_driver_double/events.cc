@@ -116,6 +116,9 @@ Result cuEventQuery(EventHandle handle) {
                    [](Machine& machine, const std::shared_ptr<Event>& event) {
                      if (event->captured.has_value()) return Result::kCapturedEvent;
                      const bool done = IsDone(machine, *event);
+                     if (done && event->recorded.has_value()) {
+                       machine.work->Learn(*event->recorded);
+                     }
                      machine.work->RunByItself();
                      const Result broken = machine.devices[event->device].broken;
                      if (broken != Result::kSuccess) return broken;
@@ -127,7 +130,10 @@ Result cuEventSynchronize(EventHandle handle) {
   return WithEvent(EntryPoint::cuEventSynchronize, handle,
                    [](Machine& machine, const std::shared_ptr<Event>& event) {
                      if (event->captured.has_value()) return Result::kCapturedEvent;
-                     if (event->recorded.has_value()) machine.work->RunUntil(*event->recorded);
+                     if (event->recorded.has_value()) {
+                       machine.work->RunUntil(*event->recorded);
+                       machine.work->Learn(*event->recorded);
+                     }
                      return machine.devices[event->device].broken;
                    });
 }

@@ -88,8 +88,7 @@ Result cuIpcCloseMemHandle(DevicePointer address) {
     if (found == machine.imported.end()) return Result::kInvalidValue;
     if (--found->second.references > 0) return Result::kSuccess;
     const View* view = machine.addresses->Find(address);
-    machine.ReportUseAfter("closing", address, view->bytes);
-    machine.work->RunDevice(CurrentDevice(machine));
+    machine.LoseRange("closing", address, view->bytes);
     machine.addresses->Remove(address, {ViewKind::kImported});
     machine.imported.erase(found);
     return Result::kSuccess;

@@ -15,6 +15,14 @@ bool IsRegistered(const Machine& machine, uintptr_t start, size_t size) {
   return first + bytes > start;
 }
 
+// Drivers wait for the devices before they take memory back, and say that they need not. With the
+// setting free_waits=0 the double does not.
+void WaitBeforeFree(Machine& machine) {
+  if (!machine.configuration().free_waits) return;
+  machine.work->RunAll();
+  for (int device = 0; IsDevice(machine, device); ++device) machine.work->LearnDevice(device);
+}
+
 Result AllocateHost(Machine& machine, void** address, size_t size) {
   if (address == nullptr || size == 0) return Result::kInvalidValue;
   std::shared_ptr<PhysicalMemory> memory;
@@ -55,10 +63,9 @@ Result cuMemFree_v2(DevicePointer address) {
     const bool placed =
         view != nullptr && (view->kind == ViewKind::kAllocated || view->kind == ViewKind::kPooled);
     if (!placed || view->start != address) return Result::kInvalidValue;
-    // The driver waits for the device before it takes memory back, but says that it need not.
     const int device = view->device();
-    machine.ReportUseAfter("free", address, view->bytes);
-    if (view->kind == ViewKind::kAllocated) machine.work->RunDevice(device);
+    if (view->kind == ViewKind::kAllocated) WaitBeforeFree(machine);
+    machine.LoseRange("free", address, view->bytes);
     machine.addresses->Remove(address, {ViewKind::kAllocated, ViewKind::kPooled});
     return machine.devices[device].broken;
   });
@@ -93,8 +100,8 @@ Result cuMemFreeHost(void* address) {
     if (view == nullptr || view->kind != ViewKind::kPinnedHost || view->start != start) {
       return Result::kInvalidValue;
     }
-    machine.ReportUseAfter("free", start, view->bytes);
-    machine.work->RunAll();
+    WaitBeforeFree(machine);
+    machine.LoseRange("free", start, view->bytes);
     machine.addresses->Remove(start, {ViewKind::kPinnedHost});
     return Result::kSuccess;
   });
@@ -130,8 +137,8 @@ Result cuMemHostUnregister(void* address) {
   return Call(EntryPoint::cuMemHostUnregister, [&](Machine& machine) {
     const auto found = machine.registered_host.find(reinterpret_cast<uintptr_t>(address));
     if (found == machine.registered_host.end()) return Result::kHostMemoryNotRegistered;
-    machine.ReportUseAfter("unregistering", found->first, found->second);
-    machine.work->RunAll();
+    WaitBeforeFree(machine);
+    machine.LoseRange("unregistering", found->first, found->second);
     machine.registered_host.erase(found);
     return Result::kSuccess;
   });

@@ -2,6 +2,8 @@
 // What the driver knows about an address.
 
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "tests/cuda_driver_double/call.h"
 
@@ -101,18 +103,30 @@ Result GiveAttribute(const Machine& machine, const View& view, int attribute, De
     case kMappingBaseAttribute:
       return Give(data, uint64_t{view.start});
     case kMemoryBlockIdAttribute:
-      return Give(data, view.memory->id());
+      return view.memory == nullptr ? Result::kInvalidValue : Give(data, view.memory->id());
     default:
       return GiveOfPlace(view, attribute, address, data);
   }
+}
+
+// What lies at the address; host memory that is registered looks like pinned memory.
+std::optional<View> FindPlace(const Machine& machine, DevicePointer address) {
+  if (const View* view = machine.addresses->Find(address)) return *view;
+  const auto next = machine.registered_host.upper_bound(address);
+  if (next == machine.registered_host.begin()) return std::nullopt;
+  const auto& [start, bytes] = *std::prev(next);
+  if (address >= start + bytes) return std::nullopt;
+  View view{.start = start, .bytes = bytes, .kind = ViewKind::kPinnedHost};
+  view.access.fill(Access::kReadWrite);
+  return view;
 }
 
 }  // namespace
 
 Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
   return Call(EntryPoint::cuPointerGetAttribute, [&](Machine& machine) {
-    const View* view = machine.addresses->Find(address);
-    if (data == nullptr || view == nullptr) return Result::kInvalidValue;
+    const std::optional<View> view = FindPlace(machine, address);
+    if (data == nullptr || !view.has_value()) return Result::kInvalidValue;
     return GiveAttribute(machine, *view, attribute, address, data);
   });
 }
@@ -120,10 +134,10 @@ Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
 Result cuPointerGetAttributes(unsigned count, int* attributes, void** data, DevicePointer address) {
   return Call(EntryPoint::cuPointerGetAttributes, [&](Machine& machine) {
     if (count == 0 || attributes == nullptr || data == nullptr) return Result::kInvalidValue;
-    const View* view = machine.addresses->Find(address);
+    const std::optional<View> view = FindPlace(machine, address);
     for (unsigned i = 0; i < count; ++i) {
       // What there is no answer to is 0 and no error, in whatever width: the narrowest is safe.
-      if (view == nullptr ||
+      if (!view.has_value() ||
           GiveAttribute(machine, *view, attributes[i], address, data[i]) != Result::kSuccess) {
         std::memset(data[i], 0, sizeof(int));
       }

@@ -59,12 +59,16 @@ Result cuMemAllocAsync(DevicePointer* address, size_t size, StreamHandle handle)
     // Memory of a graph's own is not here.
     if (stream->capture != nullptr) return Result::kNotSupported;
     const int device = stream->device;
-    const Result first = machine.Allocate(device, size, ViewKind::kPooled, address);
-    if (first != Result::kOutOfMemory) return first;
-    // The driver waits for frees that are queued before it gives up.
-    machine.work->RunDevice(device);
-    if (machine.devices[device].broken != Result::kSuccess) return machine.devices[device].broken;
-    return machine.Allocate(device, size, ViewKind::kPooled, address);
+    Result made = machine.Allocate(device, size, ViewKind::kPooled, address);
+    if (made == Result::kOutOfMemory) {
+      // The driver waits for frees that are queued before it gives up.
+      machine.work->RunDevice(device);
+      made = machine.Allocate(device, size, ViewKind::kPooled, address);
+    }
+    if (made != Result::kSuccess) return made;
+    // The memory is there for what comes after this in the order of the stream.
+    const Operation operation{.name = "allocation", .touches = {{*address, size, true}}};
+    return Queue(machine, *stream, operation, nullptr);
   });
 }
 
@@ -80,17 +84,18 @@ Result cuMemFreeAsync(DevicePointer address, StreamHandle handle) {
       return Result::kInvalidValue;
     }
     if (stream->capture != nullptr) return Result::kNotSupported;
-    Operation operation{.name = "free"};
-    operation.run = [&machine, address, id = view->id, size = view->bytes,
-                     self = std::weak_ptr<Stream>(stream)] {
-      const std::shared_ptr<Stream> own = self.lock();
-      machine.ReportUseAfter("free", address, size, own.get());
+    Operation operation{.name = "free", .touches = {{address, view->bytes, true}}};
+    operation.run = [&machine, address, id = view->id, size = view->bytes] {
+      machine.work->Forget(address, size);
       machine.freed_later.erase(id);
       machine.addresses->Remove(address, {ViewKind::kAllocated, ViewKind::kPooled});
       return Result::kSuccess;
     };
-    machine.freed_later.insert(view->id);
-    return Queue(machine, *stream, std::move(operation), nullptr);
+    const uint64_t id = view->id;
+    machine.freed_later.insert(id);
+    const Result queued = Queue(machine, *stream, std::move(operation), nullptr);
+    if (queued != Result::kSuccess) machine.freed_later.erase(id);
+    return queued;
   });
 }
 

@@ -68,6 +68,16 @@ void CopySegments(std::vector<Segment> targets, std::vector<Segment> sources) {
   }
 }
 
+// Pieces and targets begin at multiples of the pattern, so it starts anew in each segment.
+void FillSegment(const Segment& segment, const std::string& pattern) {
+  std::memcpy(segment.bytes, pattern.data(), pattern.size());
+  for (size_t filled = pattern.size(); filled < segment.size;) {
+    const size_t more = std::min(filled, segment.size - filled);
+    std::memcpy(segment.bytes + filled, segment.bytes, more);
+    filled += more;
+  }
+}
+
 // A blocking stream that captures would have to be waited for by the legacy stream.
 bool WouldWaitForCapture(const Machine& machine, const Stream& stream) {
   if (!stream.legacy) return false;
@@ -125,8 +135,8 @@ Result QueueCopy(Machine& machine, StreamHandle handle, const Copy& copy, bool w
   if (source == Place::kPageable && stream->capture == nullptr) {
     staged = std::make_shared<std::string>(reinterpret_cast<const char*>(copy.source), copy.size);
   }
-  Operation operation{.name = "copy",
-                      .touches = {{copy.source, copy.size, false}, {copy.target, copy.size, true}}};
+  Operation operation{.name = "copy", .touches = {{copy.target, copy.size, true}}};
+  if (staged == nullptr) operation.touches.push_back({copy.source, copy.size, false});
   operation.run = [&machine, copy, source, target, staged, device = stream->device] {
     std::vector<Segment> from;
     std::vector<Segment> to;
@@ -142,7 +152,10 @@ Result QueueCopy(Machine& machine, StreamHandle handle, const Copy& copy, bool w
   if (queued != Result::kSuccess) return queued;
   // Pageable memory is also written before the call returns.
   const bool host = source != Place::kDevice || target != Place::kDevice;
-  if ((wait && host) || target == Place::kPageable) machine.work->RunUntil(ticket);
+  if ((wait && host) || target == Place::kPageable) {
+    machine.work->RunUntil(ticket);
+    machine.work->Learn(ticket);
+  }
   return machine.devices[stream->device].broken;
 }
 
@@ -160,11 +173,7 @@ Result QueueFill(Machine& machine, StreamHandle handle, uintptr_t target, const 
     const Result found =
         machine.addresses->Resolve(target, size, device, Access::kReadWrite, &segments);
     if (found != Result::kSuccess) return found;
-    for (const Segment& segment : segments) {
-      for (size_t at = 0; at < segment.size; ++at) {
-        segment.bytes[at] = pattern[at % pattern.size()];
-      }
-    }
+    for (const Segment& segment : segments) FillSegment(segment, pattern);
     return found;
   };
   const Result queued = Queue(machine, *stream, std::move(operation), nullptr);

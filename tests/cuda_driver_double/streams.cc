@@ -74,6 +74,7 @@ Result cuStreamSynchronize(StreamHandle handle) {
     const Result allowed = CheckNotCapturing(stream);
     if (allowed != Result::kSuccess) return allowed;
     machine.work->RunUntil(stream.tail());
+    machine.work->Learn(stream.tail());
     return machine.devices[stream.device].broken;
   });
 }
@@ -83,6 +84,7 @@ Result cuStreamQuery(StreamHandle handle) {
     const Result allowed = CheckNotCapturing(stream);
     if (allowed != Result::kSuccess) return allowed;
     const bool done = machine.work->IsDone(stream.tail());
+    if (done) machine.work->Learn(stream.tail());
     machine.work->RunByItself();
     if (machine.devices[stream.device].broken != Result::kSuccess) {
       return machine.devices[stream.device].broken;

@@ -31,7 +31,7 @@ Result CheckProperties(const Machine& machine, const AllocationProperties* prope
 Result CheckDescription(const Machine& machine, const AccessDescription& description) {
   if (description.location.type != LocationType::kDevice) return Result::kInvalidValue;
   if (!IsDevice(machine, description.location.id)) return Result::kInvalidDevice;
-  switch (Access(description.flags)) {
+  switch (description.flags) {
     case Access::kNone:
     case Access::kRead:
     case Access::kReadWrite:
@@ -104,7 +104,7 @@ Result cuMemMap(DevicePointer start, size_t size, size_t offset, MemoryHandle ha
 Result cuMemUnmap(DevicePointer start, size_t size) {
   return Call(EntryPoint::cuMemUnmap, [&](Machine& machine) {
     const Result unmapped = machine.addresses->Unmap(start, size);
-    if (unmapped == Result::kSuccess) machine.ReportUseAfter("unmap", start, size);
+    if (unmapped == Result::kSuccess) machine.LoseRange("unmap", start, size);
     return unmapped;
   });
 }
@@ -119,7 +119,7 @@ Result cuMemSetAccess(DevicePointer start, size_t size, const AccessDescription*
     }
     for (size_t i = 0; i < count; ++i) {
       const Result set = machine.addresses->SetAccess(start, size, descriptions[i].location.id,
-                                                      Access(descriptions[i].flags));
+                                                      descriptions[i].flags);
       if (set != Result::kSuccess) return set;
     }
     return Result::kSuccess;

@@ -33,7 +33,8 @@ def sources(path, found):
         for sibling in (ROOT / folder).glob(f"{stem}*.cc"):
             # heap.h is implemented by heap.cc and heap_check.cc, but caching_ does not mean
             # caching_allocator_fuzz.cc: a file belongs to the longest header that begins its name.
-            owners = [h.stem for h in (ROOT / folder).glob("*.h") if sibling.stem.startswith(h.stem)]
+            headers = (ROOT / folder).glob("*.h")
+            owners = [h.stem for h in headers if sibling.stem.startswith(h.stem)]
             if owners and max(owners, key=len) == stem and "test" not in sibling.stem:
                 sources(sibling.relative_to(ROOT).as_posix(), found)
 

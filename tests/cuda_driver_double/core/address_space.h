@@ -27,7 +27,7 @@
 namespace ebbtide::hollow {
 
 // The numbers are those of the driver's access flags.
-enum class Access : uint8_t { kNone = 0, kRead = 1, kReadWrite = 3 };
+enum class Access : int { kNone = 0, kRead = 1, kReadWrite = 3 };
 
 enum class ViewKind {
   kMapped,      // by Map
@@ -41,10 +41,10 @@ struct View {
   uintptr_t start = 0;
   size_t bytes = 0;  // as asked for; the pages behind it may be more
   ViewKind kind = ViewKind::kMapped;
-  std::shared_ptr<PhysicalMemory> memory;
+  std::shared_ptr<PhysicalMemory> memory = nullptr;
   size_t offset = 0;  // into `memory`
   uint64_t id = 0;    // no other view of the process ever has it
-  std::array<Access, kDevicesMax> access{};
+  std::array<Access, kDevicesMax> access = {};
 
   uintptr_t end() const { return start + bytes; }
   int device() const { return memory->device(); }

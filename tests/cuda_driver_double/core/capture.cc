@@ -7,10 +7,9 @@
 
 namespace ebbtide::hollow {
 
-void Capture::Join(const std::shared_ptr<Stream>& stream, const CaptureClock& before) {
+void Capture::Join(const std::shared_ptr<Stream>& stream, const Clock& before) {
   if (!clocks.contains(stream->id)) streams.push_back(stream);
-  CaptureClock& clock = clocks[stream->id];
-  for (const auto& [id, count] : before) clock[id] = std::max(clock[id], count);
+  Merge(before, &clocks[stream->id]);
 }
 
 void Capture::Add(const Stream& stream, Operation operation) {
@@ -19,7 +18,7 @@ void Capture::Add(const Stream& stream, Operation operation) {
 }
 
 bool Capture::IsJoined() const {
-  const CaptureClock& seen = clocks.at(origin);
+  const Clock& seen = clocks.at(origin);
   return std::all_of(clocks.begin(), clocks.end(), [&seen](const auto& entry) {
     const auto& [id, clock] = entry;
     const auto own = clock.find(id);

@@ -28,12 +28,9 @@ struct Graph {
   std::vector<Operation> operations;
 };
 
-// How much of each stream's work, by stream id, comes before a point of a capture.
-using CaptureClock = std::map<uint64_t, uint64_t>;
-
 struct CapturePoint {
   std::weak_ptr<Capture> capture;
-  CaptureClock before;
+  Clock before;  // of the capture's own operations
 };
 
 struct Capture {
@@ -42,11 +39,11 @@ struct Capture {
   std::thread::id thread;
   uint64_t origin = 0;  // stream id
   bool invalidated = false;
-  std::map<uint64_t, CaptureClock> clocks;  // by stream id
+  std::map<uint64_t, Clock> clocks;  // by stream id
   std::vector<std::weak_ptr<Stream>> streams;
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
 
-  void Join(const std::shared_ptr<Stream>& stream, const CaptureClock& before);
+  void Join(const std::shared_ptr<Stream>& stream, const Clock& before);
   void Add(const Stream& stream, Operation operation);
 
   // Whether the origin waits, directly or not, for the work of every stream.

@@ -135,6 +135,7 @@ constexpr Setting kSettings[] = {
     Row<&C::async_seed, &ParseSeed>("async"),
     Row<&C::strict, &ParseSwitch>("strict"),
     Row<&C::host_access, &ParseSwitch>("host_access"),
+    Row<&C::free_waits, &ParseSwitch>("free_waits"),
     Row<&C::reuse_handles, &ParseSwitch>("reuse_handles"),
     Row<&C::failures, &ParseRules>("fail"),
     Row<&C::breaks, &ParseRules>("break"),

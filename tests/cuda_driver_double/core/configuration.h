@@ -53,6 +53,8 @@ struct Configuration {
   bool strict = false;
   // The processor can read and write device memory that some device may access.
   bool host_access = true;
+  // Freeing memory first waits for all that is queued, as drivers do without promising it.
+  bool free_waits = true;
   // Handles of destroyed streams and events are given again, as drivers do.
   bool reuse_handles = false;
   std::vector<CallRule> failures;

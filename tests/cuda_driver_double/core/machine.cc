@@ -50,9 +50,14 @@ void Machine::Initialize() {
   initialized_ = true;
   addresses =
       std::make_unique<AddressSpace>(configuration_.granularity_bytes, configuration_.host_access);
-  work = std::make_unique<Work>(configuration_.async_seed,
-                                [this](const Stream& stream, const Operation& operation,
-                                       Result result) { OnFault(stream, operation, result); });
+  work = std::make_unique<Work>(
+      configuration_.async_seed,
+      [this](const Stream& stream, const Operation& operation, Result result) {
+        OnFault(stream, operation, result);
+      },
+      [this](const Toucher& toucher, const Touch& touch, const Toucher& earlier) {
+        OnRace(toucher, touch, earlier);
+      });
   devices.resize(configuration_.devices);
   for (Device& device : devices) {
     device.account = std::make_shared<MemoryAccount>();
@@ -101,6 +106,7 @@ absl::Status Machine::Configure(absl::string_view name, absl::string_view text) 
 void Machine::DestroyContext(int number) {
   Device& device = devices[number];
   work->RunDevice(number);
+  work->LearnDevice(number);
   const auto all_streams = streams.objects();
   for (const auto& [handle, stream] : all_streams) {
     if (stream->device != number) continue;
@@ -115,12 +121,15 @@ void Machine::DestroyContext(int number) {
   for (const auto& [thread, stream] : device.thread_streams) work->Close(*stream);
   device.legacy_stream.reset();
   device.thread_streams.clear();
-  std::vector<uintptr_t> starts;
+  std::vector<std::pair<uintptr_t, size_t>> ranges;
   for (const auto& [start, view] : addresses->views()) {
-    if (view.device() == number) starts.push_back(start);
+    // What Map made stays: it belongs to the process, not to the context.
+    if (view.device() == number && view.kind != ViewKind::kMapped) {
+      ranges.emplace_back(start, view.bytes);
+    }
   }
-  // What Map made stays: it belongs to the process, not to the context.
-  for (uintptr_t start : starts) {
+  for (const auto& [start, bytes] : ranges) {
+    LoseRange("the end of its context", start, bytes);
     addresses->Remove(start, {ViewKind::kAllocated, ViewKind::kPooled, ViewKind::kImported});
     imported.erase(start);
   }
@@ -143,14 +152,12 @@ void Machine::ReportHazard(const std::string& text) {
   if (configuration_.strict) std::abort();
 }
 
-bool Machine::ReportUseAfter(const char* what, uintptr_t start, size_t bytes,
-                             const Stream* ignored) {
-  const Operation* operation = nullptr;
-  const Stream* user = work->FindUser(start, bytes, ignored, &operation);
-  if (user == nullptr) return false;
+void Machine::LoseRange(const char* what, uintptr_t start, size_t bytes) {
+  const std::optional<Toucher> user = work->FindUser(start, bytes);
+  work->Forget(start, bytes);
+  if (!user.has_value()) return;
   ReportHazard(absl::StrFormat("used after %s by work queued on stream %d: %s of [%#x, %#x)", what,
-                               user->id, operation->name, start, start + bytes));
-  return true;
+                               user->stream, user->name, start, start + bytes));
 }
 
 Result Machine::Allocate(int device, size_t bytes, ViewKind kind, uintptr_t* start) {
@@ -194,6 +201,13 @@ Result Machine::DisablePeer(int device, int peer) {
   if (devices[peer].peers.erase(device) == 0) return Result::kPeerAccessNotEnabled;
   addresses->AllowPeer(peer, device, Access::kNone);
   return Result::kSuccess;
+}
+
+void Machine::OnRace(const Toucher& toucher, const Touch& touch, const Toucher& earlier) {
+  ReportHazard(absl::StrFormat(
+      "race: %s on stream %d %s [%#x, %#x), and nothing orders it after %s on stream %d",
+      toucher.name, toucher.stream, touch.writes ? "writes" : "reads", touch.start,
+      touch.start + touch.bytes, earlier.name, earlier.stream));
 }
 
 void Machine::OnFault(const Stream& stream, const Operation& operation, Result result) {

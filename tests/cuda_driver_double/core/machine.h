@@ -99,10 +99,9 @@ class Machine {
   const std::vector<std::string>& hazards() const { return hazards_; }
   void ClearHazards() { hazards_.clear(); }
 
-  // Reports queued work, except on `ignored`, that touches a range which is about to go away.
-  // Returns whether there is any.
-  bool ReportUseAfter(const char* what, uintptr_t start, size_t bytes,
-                      const Stream* ignored = nullptr);
+  // Reports work that touches a range which goes away by `what`, and that the host does not know to
+  // be done. Whoever gets the addresses next starts without a history.
+  void LoseRange(const char* what, uintptr_t start, size_t bytes);
 
   // Memory with its addresses; `bytes` above 0. Errors: OutOfMemory.
   Result Allocate(int device, size_t bytes, ViewKind kind, uintptr_t* start);
@@ -137,6 +136,7 @@ class Machine {
   Machine();
   void ReadEnvironment();
   void ApplyToDevices();
+  void OnRace(const Toucher& toucher, const Touch& touch, const Toucher& earlier);
   void OnFault(const Stream& stream, const Operation& operation, Result result);
 
   std::mutex mutex_;

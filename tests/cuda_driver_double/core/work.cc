@@ -8,10 +8,6 @@
 namespace ebbtide::hollow {
 namespace {
 
-bool Overlaps(const Touch& touch, uintptr_t start, size_t bytes) {
-  return touch.start < start + bytes && start < touch.start + touch.bytes;
-}
-
 std::optional<std::mt19937_64> Generator(std::optional<uint64_t> seed) {
   if (!seed.has_value()) return std::nullopt;
   return std::mt19937_64(*seed);
@@ -19,8 +15,8 @@ std::optional<std::mt19937_64> Generator(std::optional<uint64_t> seed) {
 
 }  // namespace
 
-Work::Work(std::optional<uint64_t> seed, FaultHandler on_fault)
-    : random_(Generator(seed)), on_fault_(std::move(on_fault)) {}
+Work::Work(std::optional<uint64_t> seed, FaultHandler on_fault, RaceHandler on_race)
+    : random_(Generator(seed)), on_fault_(std::move(on_fault)), on_race_(std::move(on_race)) {}
 
 void Work::SetSeed(std::optional<uint64_t> seed) {
   RunAll();
@@ -49,8 +45,9 @@ Ticket Work::Enqueue(Stream& stream, Operation operation) {
       operation.after.push_back(other->tail());
     }
   }
+  Order(stream, operation);
   stream.pending.push_back(std::move(operation));
-  const Ticket ticket{stream.id, ++stream.issued};
+  const Ticket ticket = stream.tail();
   if (!random_.has_value()) {
     RunUntil(ticket);
   } else if (CountPending() > kPendingMax) {
@@ -59,17 +56,33 @@ Ticket Work::Enqueue(Stream& stream, Operation operation) {
   return ticket;
 }
 
-bool Work::IsDone(Ticket ticket) const {
+void Work::Order(Stream& stream, const Operation& operation) {
+  auto clock = std::make_shared<Clock>(host_);
+  if (stream.clock != nullptr) Merge(*stream.clock, clock.get());
+  if (stream.legacy) Merge(retired_[stream.device].blocking, clock.get());
+  for (const Ticket& ticket : operation.after) {
+    if (ticket.clock != nullptr) Merge(*ticket.clock, clock.get());
+  }
+  const Toucher toucher{stream.id, ++stream.issued, operation.name};
+  (*clock)[stream.id] = toucher.number;
+  stream.clock = clock;
+  for (const Touch& touch : operation.touches) {
+    const std::optional<Toucher> earlier = history_.Note(touch, toucher, *clock);
+    if (earlier.has_value()) on_race_(toucher, touch, *earlier);
+  }
+}
+
+bool Work::IsDone(const Ticket& ticket) const {
   const Stream* stream = FindStream(ticket.stream);
   return stream == nullptr || stream->done >= ticket.number;
 }
 
-void Work::RunUntil(Ticket ticket) {
+void Work::RunUntil(const Ticket& ticket) {
   // Whoever queued an operation named only earlier ones to wait for, so this comes to an end.
   while (Stream* stream = FindStream(ticket.stream)) {
     if (stream->done >= ticket.number || stream->pending.empty()) break;
     const std::vector<Ticket> needed = stream->pending.front().after;
-    for (Ticket other : needed) RunUntil(other);
+    for (const Ticket& other : needed) RunUntil(other);
     stream = FindStream(ticket.stream);
     if (stream != nullptr && !stream->pending.empty()) RunFront(*stream);
   }
@@ -106,21 +119,22 @@ void Work::Abandon(int device) {
     stream->pending.clear();
     stream->done = stream->issued;
   }
+  LearnDevice(device);
 }
 
-const Stream* Work::FindUser(uintptr_t start, size_t bytes, const Stream* ignored,
-                             const Operation** operation) const {
+void Work::Learn(const Ticket& ticket) {
+  if (ticket.clock != nullptr) Merge(*ticket.clock, &host_);
+}
+
+void Work::LearnDevice(int device) {
   for (const auto& stream : streams_) {
-    if (stream.get() == ignored) continue;
-    for (const Operation& each : stream->pending) {
-      for (const Touch& touch : each.touches) {
-        if (!Overlaps(touch, start, bytes)) continue;
-        *operation = &each;
-        return stream.get();
-      }
-    }
+    if (stream->device == device) Learn(stream->tail());
   }
-  return nullptr;
+  Merge(retired_[device].all, &host_);
+}
+
+std::optional<Toucher> Work::FindUser(uintptr_t start, size_t bytes) const {
+  return history_.FindUnordered(start, bytes, host_);
 }
 
 size_t Work::CountPending() const {
@@ -149,12 +163,17 @@ void Work::RunFront(Stream& stream) {
 
 bool Work::IsReady(const Operation& operation) const {
   return std::all_of(operation.after.begin(), operation.after.end(),
-                     [this](Ticket ticket) { return IsDone(ticket); });
+                     [this](const Ticket& ticket) { return IsDone(ticket); });
 }
 
 void Work::DropEmptyStreams() {
-  std::erase_if(streams_, [](const std::shared_ptr<Stream>& stream) {
-    return stream->destroyed && stream->pending.empty();
+  std::erase_if(streams_, [this](const std::shared_ptr<Stream>& stream) {
+    if (!stream->destroyed || !stream->pending.empty()) return false;
+    if (stream->clock == nullptr) return true;
+    Retired& retired = retired_[stream->device];
+    Merge(*stream->clock, &retired.all);
+    if (stream->blocking) Merge(*stream->clock, &retired.blocking);
+    return true;
   });
 }
 

@@ -17,28 +17,25 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <vector>
 
+#include "tests/cuda_driver_double/core/access_history.h"
 #include "tests/cuda_driver_double/core/result.h"
 
 namespace ebbtide::hollow {
 
 struct Capture;
 
-// The place of one operation in its stream; number 0 is before the first.
+// The place of one operation in its stream, and what comes before it and with it. A ticket whose
+// number is 0 is before everything.
 struct Ticket {
   uint64_t stream = 0;
   uint64_t number = 0;
-};
-
-// A range of addresses that an operation reads or writes.
-struct Touch {
-  uintptr_t start = 0;
-  size_t bytes = 0;
-  bool writes = false;
+  std::shared_ptr<const Clock> clock = nullptr;
 };
 
 struct Operation {
@@ -60,17 +57,20 @@ struct Stream {
   std::deque<Operation> pending;
   uint64_t issued = 0;
   uint64_t done = 0;
+  std::shared_ptr<const Clock> clock;  // of the last operation that was queued
   std::shared_ptr<Capture> capture;
 
-  Ticket tail() const { return {id, issued}; }
+  Ticket tail() const { return {id, issued, clock}; }
 };
 
 class Work {
  public:
   // Called when an operation has failed, before its stream's device is abandoned.
   using FaultHandler = std::function<void(const Stream&, const Operation&, Result)>;
+  // Called when an operation that is queued is in a race with an earlier one.
+  using RaceHandler = std::function<void(const Toucher&, const Touch&, const Toucher& earlier)>;
 
-  Work(std::optional<uint64_t> seed, FaultHandler on_fault);
+  Work(std::optional<uint64_t> seed, FaultHandler on_fault, RaceHandler on_race);
 
   // Changes when work is done. Runs everything first.
   void SetSeed(std::optional<uint64_t> seed);
@@ -83,24 +83,30 @@ class Work {
   // Queues an operation; without a seed also runs it.
   Ticket Enqueue(Stream& stream, Operation operation);
 
-  bool IsDone(Ticket ticket) const;
+  bool IsDone(const Ticket& ticket) const;
 
   // Runs what `ticket` needs.
-  void RunUntil(Ticket ticket);
+  void RunUntil(const Ticket& ticket);
 
   // Runs everything that is queued on a device, on destroyed streams as well.
   void RunDevice(int device);
   void RunAll();
+
+  // The host has found out that this is done: what it queues from now on comes after it.
+  void Learn(const Ticket& ticket);
+  void LearnDevice(int device);
+
+  // An operation that touches the range and that the host does not know to be done.
+  std::optional<Toucher> FindUser(uintptr_t start, size_t bytes) const;
+
+  // The range is nobody's any more.
+  void Forget(uintptr_t start, size_t bytes) { history_.Forget(start, bytes); }
 
   // Lets the devices come as far as the seed says: what happens while a program asks.
   void RunByItself();
 
   // Forgets what is queued on a device: it has failed, or its context was destroyed.
   void Abandon(int device);
-
-  // The first stream with queued work that touches the range, except `ignored`; null if none does.
-  const Stream* FindUser(uintptr_t start, size_t bytes, const Stream* ignored,
-                         const Operation** operation) const;
 
   size_t CountPending() const;
 
@@ -112,9 +118,21 @@ class Work {
   void RunFront(Stream& stream);
   bool IsReady(const Operation& operation) const;
   void DropEmptyStreams();
+  // Gives the operation its place in the order, and looks for races.
+  void Order(Stream& stream, const Operation& operation);
 
   std::optional<std::mt19937_64> random_;
+  // What streams that are no more had come to, for whoever waits for the whole device.
+  struct Retired {
+    Clock all;
+    Clock blocking;
+  };
+
   const FaultHandler on_fault_;
+  const RaceHandler on_race_;
+  AccessHistory history_;
+  Clock host_;                      // what the host knows to be done
+  std::map<int, Retired> retired_;  // by device
   uint64_t last_stream_ = 0;
   std::vector<std::shared_ptr<Stream>> streams_;
 };
