@@ -231,6 +231,7 @@ int Main(int argc, char** argv) {
     traces = *std::move(read);
   }
   std::vector<SpeedProgram> programs;
+  programs.reserve(threads);
   for (int thread = 0; thread < threads; ++thread) {
     programs.push_back(*MakeSpeedProgram(program, traces, thread, threads));
   }

@@ -86,9 +86,7 @@ class Tables {
       ReadInputs();
     }
     if (arguments_.Wants("waste") && !traces_.empty()) PrintWaste(traces_, std::cout, &json_);
-    std::cout << '\n';
     if (arguments_.Wants("tight") && !traces_.empty()) PrintTight(traces_, std::cout, &json_);
-    std::cout << '\n' << std::flush;
     if (arguments_.Wants("speed") || arguments_.Wants("step")) {
       preloadable_ = FindPreloadable(std::cout);
     }

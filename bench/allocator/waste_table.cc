@@ -101,7 +101,7 @@ void PrintFigures(const std::vector<Trace>& traces, std::ostream& out) {
     out << absl::StrFormat("%-66s native %6d %6.0f  expandable %6d %6.0f\n", figure.trace,
                            figure.native, native, figure.expandable, expandable);
   }
-  out << absl::StrFormat("largest difference %.2f %%\n", 100 * worst);
+  out << absl::StrFormat("largest difference %.2f %%\n\n", 100 * worst) << std::flush;
 }
 
 }  // namespace
@@ -151,6 +151,7 @@ void PrintTight(const std::vector<Trace>& traces, std::ostream& out, nlohmann::o
     }
     out << '\n';
   }
+  out << '\n' << std::flush;
 }
 
 }  // namespace ebbtide::bench
