@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/cuda_driver_double/double_fixture.h"
@@ -118,6 +119,19 @@ TEST_F(CallsTest, BadSettingsAreRefusedWithAReason) {
     EXPECT_EQ(ebbtide_double_set(name, value), -1) << name << "=" << value;
     EXPECT_NE(std::strstr(ebbtide_double_error(), name), nullptr) << ebbtide_double_error();
   }
+}
+
+TEST_F(CallsTest, TheEnvironmentSetsWhatTheProcessStartsWith) {
+  setenv("EBBTIDE_DOUBLE_DEVICES", "3", 1);
+  setenv("EBBTIDE_DOUBLE_FAIL", "cuMemCreate:1", 1);
+  ebbtide_double_reset();
+  Start(2);
+  EXPECT_EQ(TryCreate(), Result::kOutOfMemory);
+  EXPECT_OK(TryCreate());
+  setenv("EBBTIDE_DOUBLE_FAIL", "nonsense", 1);
+  EXPECT_DEATH(ebbtide_double_reset(), "EBBTIDE_DOUBLE_fail=nonsense: expected NAME:N");
+  unsetenv("EBBTIDE_DOUBLE_DEVICES");
+  unsetenv("EBBTIDE_DOUBLE_FAIL");
 }
 
 TEST_F(CallsTest, WhatShapesTheMachineCannotChangeUnderIt) {

@@ -152,6 +152,18 @@ TEST_F(HazardsTest, ADestroyedStreamsWorkMustBeWaitedForToo) {
   EXPECT_NE(Hazard(), "");
 }
 
+TEST_F(HazardsTest, TheLegacyStreamComesAfterBlockingStreamsThatAreNoMore) {
+  const DevicePointer memory = Mapped(kGranule);
+  for (const unsigned flags : {0u, kStreamNonBlocking}) {
+    const StreamHandle stream = NewStream(flags);
+    ASSERT_EQ(Touch(stream, memory, 100, true), 0);
+    ASSERT_OK(cuStreamDestroy_v2(stream));
+    ASSERT_EQ(Touch(StreamHandle::kDefault, memory, 100, true), 0);
+    EXPECT_EQ(Hazard() == "", flags == 0) << Hazard();
+    ASSERT_OK(cuCtxSynchronize());
+  }
+}
+
 TEST_F(HazardsTest, ADeviceThatFailedRunsNothingAnyMore) {
   Set("async", "1");
   const DevicePointer memory = Mapped(kGranule);

@@ -81,10 +81,10 @@ TEST_F(StreamsTest, AStreamThatWaitsForAnEventComesAfterIt) {
   ASSERT_OK(cuMemsetD8Async(memory, 1, 1, first));
   ASSERT_OK(cuEventRecord(event, first));
   ASSERT_OK(cuStreamWaitEvent(second, event, 0));
-  ASSERT_OK(cuMemsetD8Async(memory, 2, 1, second));
+  ASSERT_OK(cuMemcpyDtoDAsync_v2(memory + 2, memory, 1, second));
   ASSERT_OK(cuMemsetD8Async(memory + 1, 3, 1, first));
   ASSERT_OK(cuStreamSynchronize(second));
-  EXPECT_EQ(Byte(memory), 2);
+  EXPECT_EQ(Byte(memory + 2), 1);
   EXPECT_EQ(Byte(memory + 1), 0);  // behind the event, and nobody waited for it
   EXPECT_EQ(Hazard(), "");
 }
@@ -111,14 +111,18 @@ TEST_F(StreamsTest, TheLegacyStreamAndBlockingStreamsWaitForEachOther) {
   const StreamHandle other = NewStream(kStreamNonBlocking);
   ASSERT_OK(cuMemsetD8Async(memory, 1, 1, blocking));
   ASSERT_OK(cuMemsetD8Async(memory + 1, 1, 1, other));
-  ASSERT_OK(cuMemsetD8Async(memory, 2, 1, StreamHandle::kDefault));
-  ASSERT_OK(cuMemsetD8Async(memory, 3, 1, blocking));
+  ASSERT_OK(cuMemcpyDtoDAsync_v2(memory + 2, memory, 1, StreamHandle::kDefault));
+  ASSERT_OK(cuMemcpyDtoDAsync_v2(memory + 3, memory + 2, 1, NewStream(0)));
+  ASSERT_OK(cuMemsetD8Async(memory + 4, 1, 1, blocking));
   ASSERT_OK(cuStreamSynchronize(blocking));
-  EXPECT_EQ(Byte(memory), 3);
+  EXPECT_EQ(Byte(memory + 2), 1);
+  EXPECT_EQ(Byte(memory + 3), 0);  // nobody waited for that stream
+  EXPECT_EQ(Byte(memory + 4), 1);
   EXPECT_EQ(Byte(memory + 1), 0);
   EXPECT_EQ(Hazard(), "");
   ASSERT_OK(cuCtxSynchronize());
   EXPECT_EQ(Byte(memory + 1), 1);
+  EXPECT_EQ(Byte(memory + 3), 1);
 }
 
 TEST_F(StreamsTest, PageableMemoryIsReadAtOnceAndPinnedMemoryLate) {
