@@ -152,7 +152,7 @@ Block* Heap::FindPlace(size_t size, size_t alignment, End end, uintptr_t* place)
         at_end ? AlignDown(block->run_end - size, alignment) : AlignUp(block->run_begin, alignment);
     return block;
   }
-  block = by_run_.AlmostLargest();
+  block = by_run_.Largest();
   if (block == nullptr || block->size() < padded || block->run_size() * 4 < size) {
     block = by_size_.Find(size);
     if (block != nullptr && !fits(block->begin, block->end)) block = by_size_.Find(padded);

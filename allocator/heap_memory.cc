@@ -269,7 +269,7 @@ int64_t Heap::GiveBackPart(Block* block, int64_t wanted) {
 // The largest quiet block with something releasable, taken out of all indices. Louder ones on the
 // way go to `noisy`: the caller indexes them again when it is done.
 Block* Heap::FindQuiet(uint64_t quiet, std::vector<Block*>* noisy) {
-  while (Block* block = by_releasable_.AlmostLargest()) {
+  while (Block* block = by_releasable_.Largest()) {
     if (block->stamp <= quiet) {
       Unindex(block);
       return block;
@@ -293,7 +293,7 @@ void Heap::Restore(const std::vector<Block*>& noisy) {
 int64_t Heap::GiveBack(int64_t wanted, uint64_t quiet, int* calls) {
   int64_t total = 0;
   std::vector<Block*> noisy;
-  while (total<wanted&& * calls> 0) {
+  while (*calls > 0 && total < wanted) {
     Block* block = FindQuiet(quiet, &noisy);
     if (block == nullptr) break;
     --*calls;

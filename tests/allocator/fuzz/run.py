@@ -5,7 +5,7 @@
     tests/allocator/fuzz/run.py --seconds 60        search, starting from corpus.txt
     tests/allocator/fuzz/run.py --seconds 60 --keep  and write what reached new code into corpus.txt
 
-A failing input is printed as hexadecimal digits: add the line to corpus.txt once it is mended.
+--junit-xml PATH writes the outcome as one test case. A failing input is printed as hexadecimal digits: add the line to corpus.txt once it is mended.
 """
 
 import argparse
@@ -49,10 +49,17 @@ def build(binary):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
+def write_outcome(path, status):
+    failure = f'<failure message="libFuzzer ended with {status}"/>' if status else ""
+    case = f'<testcase classname="fuzz" name="caching_allocator">{failure}</testcase>'
+    path.write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--junit-xml", type=pathlib.Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -68,6 +75,8 @@ def main():
         result = subprocess.run([*command, folder / "found", folder / "kept"])
         for failed in folder.glob("failed-*"):
             print(f"failing input: {failed.read_bytes().hex()}", flush=True)
+        if arguments.junit_xml:
+            write_outcome(arguments.junit_xml, result.returncode)
         if result.returncode != 0 or not arguments.keep:
             return result.returncode
         merge = [binary, "-merge=1", folder / "merged", folder / "kept", folder / "found"]
