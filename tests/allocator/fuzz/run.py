@@ -5,7 +5,8 @@
     tests/allocator/fuzz/run.py --seconds 60        search, starting from corpus.txt
     tests/allocator/fuzz/run.py --seconds 60 --keep  and write what reached new code into corpus.txt
 
---junit-xml PATH writes the outcome as one test case. A failing input is printed as hexadecimal digits: add the line to corpus.txt once it is mended.
+--junit-xml PATH writes the outcome as one test case. A failing input is printed as hexadecimal
+digits: add the line to corpus.txt once it is mended.
 """
 
 import argparse
