@@ -406,6 +406,7 @@ Bytes CachingAllocator::Impl::ReleaseCached(Bytes at_least) {
       freed += arena->Trim(at_least.count() - freed, /*wait=*/true, small_too);
     }
   }
+  if (freed < at_least.count()) ledger_.ReleaseRetained();
   return Bytes(freed);
 }
 

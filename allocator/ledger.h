@@ -47,7 +47,12 @@ class Ledger {
  public:
   // `history` may be null.
   Ledger(DeviceMemory* device, Bytes budget, HistoryRing* history)
-      : device_(device), history_(history), budget_(budget.count()) {}
+      : device_(device), history_(history), budget_(budget.count()) {
+    device_->BoundRetained([this] { return Bytes(room()); });
+  }
+  ~Ledger() { device_->BoundRetained(nullptr); }
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
 
   DeviceMemory& device() const { return *device_; }
 
@@ -63,10 +68,15 @@ class Ledger {
   void Shrink(int64_t bytes) { held_.Subtract(bytes); }
 
   int64_t budget() const { return budget_.load(std::memory_order_relaxed); }
-  void set_budget(int64_t budget) { budget_.store(budget, std::memory_order_relaxed); }
+  void set_budget(int64_t budget) {
+    budget_.store(budget, std::memory_order_relaxed);
+    if (device_->retained().count() > room()) ReleaseRetained();
+  }
   // What may still be grown by; negative when the budget was lowered below what is held.
   int64_t room() const { return budget() - held_.now(); }
   const Gauge& held() const { return held_; }
+  // What the driver refuses to take it is offered again.
+  void ReleaseRetained() { device_->ReleaseRetained().IgnoreError(); }
 
   // Writes into the history, if there is one.
   void Remember(HistoryAction action, uintptr_t address, int64_t bytes, StreamId stream) {

@@ -207,7 +207,7 @@ absl::Status CudaMemory::Decommit(void* address, Bytes size) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<CudaPiece> pieces;
   EBB_RETURN_IF_ERROR(mappings_.Unmap({Number(address), size}, &pieces));
-  for (const CudaPiece& piece : pieces) pool_.Put(piece);
+  pool_.Put(pieces);
   return absl::OkStatus();
 }
 
@@ -241,17 +241,22 @@ absl::Status CudaMemory::Free(uintptr_t address, const Range& range) {
   if (!virtual_memory_) return driver_.Check(cu_.mem_free(range.base), "cuMemFree");
   std::vector<CudaPiece> pieces;
   const absl::Status status = mappings_.Clear({address, range.size}, &pieces);
-  for (const CudaPiece& piece : pieces) pool_.Put(piece);
+  pool_.Put(pieces);
   EBB_RETURN_IF_ERROR(status);
   return driver_.Check(cu_.mem_address_free(address, range.size.count()), "cuMemAddressFree");
 }
 
-Bytes CudaMemory::pooled() const {
+Bytes CudaMemory::retained() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return pool_.pooled();
 }
 
-absl::Status CudaMemory::ReleasePool() {
+void CudaMemory::BoundRetained(Room room) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pool_.set_room(std::move(room));
+}
+
+absl::Status CudaMemory::ReleaseRetained() {
   const CudaContext::Scope scope(*context_);
   EBB_RETURN_IF_ERROR(scope.status());
   std::lock_guard<std::mutex> lock(mutex_);

@@ -75,14 +75,10 @@ class CudaMemory : public DeviceMemory {
   absl::Status Unreserve(void* address, Bytes size) override;
   Bytes capacity() const override { return capacity_; }
   bool is_host_accessible() const override { return false; }
-  Bytes retained_limit() const override { return pool_.limit(); }
-
-  // Bytes of unused pieces that are kept now, at most Options::handle_pool unless the driver
-  // refuses to take some back.
-  Bytes pooled() const;
-
-  // Gives all unused pieces to the device. Errors: the driver's, when it refuses some.
-  absl::Status ReleasePool();
+  // Unused pieces: at most Options::handle_pool, unless the driver refuses to take some back.
+  Bytes retained() const override;
+  void BoundRetained(Room room) override;
+  absl::Status ReleaseRetained() override;
 
   // Lets device number `ordinal` use all memory that is committed now or later. A second time, and
   // for the own device, it does nothing. On error nothing has changed.

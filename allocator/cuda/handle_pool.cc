@@ -2,6 +2,8 @@
 
 #include "allocator/cuda/handle_pool.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace ebbtide {
@@ -25,13 +27,15 @@ absl::Status CudaHandlePool::Get(int64_t count, Bytes size, std::vector<CudaPiec
 }
 
 void CudaHandlePool::Unget(const std::vector<CudaPiece>& pieces) {
+  std::vector<CudaPiece> kept;
   for (const CudaPiece& piece : pieces) {
     if (piece.created) {
       Release(piece).IgnoreError();  // Refused: it is listed, and tried again.
     } else {
-      Put(piece);
+      kept.push_back(piece);
     }
   }
+  Put(kept);
 }
 
 absl::StatusOr<CudaPiece> CudaHandlePool::GetOne(Bytes size) {
@@ -43,6 +47,7 @@ absl::StatusOr<CudaPiece> CudaHandlePool::GetOne(Bytes size) {
     pooled_ -= size;
     return CudaPiece{.handle = handle, .size = size};
   }
+  if (room_ != nullptr) Trim(room_());
   absl::StatusOr<CudaPiece> piece = Create(size);
   if (!absl::IsResourceExhausted(piece.status()) || pooled() == Bytes(0)) return piece;
   // What we keep for ourselves, in other sizes, may be what is missing.
@@ -68,13 +73,33 @@ absl::Status CudaHandlePool::Release(const CudaPiece& piece) {
   return driver.Check(result, "cuMemRelease");
 }
 
-void CudaHandlePool::Put(const CudaPiece& piece) {
-  if (piece.exported || pooled() + piece.size > limit_) {
-    Release(piece).IgnoreError();
-    return;
+void CudaHandlePool::Put(const std::vector<CudaPiece>& pieces) {
+  Bytes limit = limit_;
+  if (room_ != nullptr) {
+    // The owner still counts them as committed.
+    Bytes room = room_();
+    for (const CudaPiece& piece : pieces) room += piece.size;
+    limit = std::min(limit, room);
   }
-  kept_[piece.size].push_back(piece.handle);
-  pooled_ += piece.size;
+  for (const CudaPiece& piece : pieces) {
+    if (piece.exported || pooled() + piece.size > limit) {
+      Release(piece).IgnoreError();
+      continue;
+    }
+    kept_[piece.size].push_back(piece.handle);
+    pooled_ += piece.size;
+  }
+}
+
+void CudaHandlePool::Trim(Bytes most) {
+  while (!kept_.empty() && pooled() > most) {
+    const auto largest = std::prev(kept_.end());
+    const CudaPiece piece{.handle = largest->second.back(), .size = largest->first};
+    largest->second.pop_back();
+    if (largest->second.empty()) kept_.erase(largest);
+    pooled_ -= piece.size;
+    Release(piece).IgnoreError();
+  }
 }
 
 absl::Status CudaHandlePool::ReleaseAll() {

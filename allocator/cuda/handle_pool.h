@@ -5,8 +5,9 @@
 // one is the slowest of all virtual memory calls (193 us for 2 MiB on an A100, five times as long
 // as mapping it and opening it for access).
 //
-// What it keeps is memory that others lack. It is limited, it is visible (pooled), and all of it is
-// given up before the device is said to be out of memory.
+// What it keeps is memory that others lack. It is limited, it is visible (pooled), what a budget
+// has no room for goes before anything new is created, and all of it is given up before the device
+// is said to be out of memory.
 //
 // Thread safety: none, the owner locks. Ownership: a handle from Get belongs to the caller until
 // Put or Release; the pool gives back what it keeps when it is destroyed. To replace: see
@@ -15,12 +16,14 @@
 #ifndef EBBTIDE_ALLOCATOR_CUDA_HANDLE_POOL_H_
 #define EBBTIDE_ALLOCATOR_CUDA_HANDLE_POOL_H_
 
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "allocator/cuda/context.h"
+#include "allocator/device_memory.h"
 #include "base/bytes.h"
 
 namespace ebbtide {
@@ -52,9 +55,12 @@ class CudaHandlePool {
   // Undoes a Get.
   void Unget(const std::vector<CudaPiece>& pieces);
 
-  // Takes a piece back: keeps it if there is room, else gives it to the device. A piece that the
-  // driver refuses to take counts as pooled until it does.
-  void Put(const CudaPiece& piece);
+  // Takes pieces back: keeps those that there is room for, gives the others to the device. A piece
+  // that the driver refuses to take counts as pooled until it does.
+  void Put(const std::vector<CudaPiece>& pieces);
+
+  // See DeviceMemory::BoundRetained.
+  void set_room(DeviceMemory::Room room) { room_ = std::move(room); }
 
   // Gives everything that is kept to the device.
   // Errors: the driver's, for the first handle that it refused; the others are released.
@@ -62,17 +68,19 @@ class CudaHandlePool {
 
   // Bytes that are kept now.
   Bytes pooled() const { return pooled_ + refused_size_; }
-  Bytes limit() const { return limit_; }
   const CuMemAllocationProp& properties() const { return properties_; }
 
  private:
   absl::StatusOr<CudaPiece> GetOne(Bytes size);
   absl::StatusOr<CudaPiece> Create(Bytes size);
   absl::Status Release(const CudaPiece& piece);
+  // Gives pieces to the device, the largest first, until `most` bytes are left or none.
+  void Trim(Bytes most);
 
   const CudaContext& context_;
   const CuMemAllocationProp properties_;
   const Bytes limit_;
+  DeviceMemory::Room room_;
   absl::btree_map<Bytes, std::vector<CuMemHandle>> kept_;  // no vector is empty
   std::vector<CudaPiece> refused_;                         // the driver did not take them back
   Bytes pooled_;

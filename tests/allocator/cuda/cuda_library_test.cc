@@ -303,7 +303,7 @@ TEST_F(CudaLibraryTest, AFailedCallLeavesNothingBehind) {
     until_ok([&] { return memory->Move(a + (16_MiB).count(), a + (8_MiB).count(), 8_MiB); });
     until_ok([&] { return memory->Commit(a, 4_MiB, 4_MiB); });
     until_ok([&] { return memory->Unreserve(a, 32_MiB); });
-    until_ok([&] { return memory->ReleasePool(); });
+    until_ok([&] { return memory->ReleaseRetained(); });
     return failures;
   };
   int64_t failures = 0;

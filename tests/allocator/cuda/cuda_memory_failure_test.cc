@@ -40,8 +40,8 @@ class Life {
     }
     const bool failed = fake_.failed();
     fake_.FailNever();
-    EXPECT_TRUE(memory_->ReleasePool().ok());
-    EXPECT_EQ(memory_->pooled(), 0_B);
+    EXPECT_TRUE(memory_->ReleaseRetained().ok());
+    EXPECT_EQ(memory_->retained(), 0_B);
     EXPECT_EQ(fake_.holdings(), FakeDriver::Holdings{});
     memory_.reset();
     EXPECT_EQ(fake_.retained_contexts(), 0);
@@ -97,14 +97,14 @@ class Life {
             bool in_parts = false) {
     SCOPED_TRACE(name);
     const FakeDriver::Holdings before = fake_.holdings();
-    const Bytes pooled = memory_->pooled();
+    const Bytes pooled = memory_->retained();
     absl::Status status = step();
     if (!status.ok()) {
       EXPECT_TRUE(fake_.failed());
       EXPECT_EQ(absl::IsResourceExhausted(status), failure_.result == kCuErrorOutOfMemory);
       if (!failure_.for_ever && !in_parts) {
         EXPECT_EQ(fake_.holdings(), before);
-        EXPECT_EQ(memory_->pooled(), pooled);
+        EXPECT_EQ(memory_->retained(), pooled);
       }
       fake_.FailNever();
       status = step();
@@ -116,7 +116,7 @@ class Life {
   // Addresses and kept pieces differ from run to run, all else must not.
   void Note() {
     FakeDriver::Holdings now = fake_.holdings();
-    now.bytes -= memory_->pooled().count();
+    now.bytes -= memory_->retained().count();
     now.handles = 0;
     trace.push_back(now);
   }

@@ -4,8 +4,12 @@
 
 #include "allocator/cuda/cuda_memory.h"
 
+#include <algorithm>
+#include <random>
 #include <thread>
+#include <vector>
 
+#include "allocator/caching_allocator.h"
 #include "gmock/gmock.h"
 #include "tests/allocator/cuda/fake_driver.h"
 #include "tests/allocator/device_memory_conformance.h"
@@ -39,7 +43,9 @@ class MemoryOverFake : public DeviceMemory {
     return memory_->Unreserve(address, size);
   }
   Bytes capacity() const override { return memory_->capacity(); }
-  Bytes retained_limit() const override { return memory_->retained_limit(); }
+  Bytes retained() const override { return memory_->retained(); }
+  void BoundRetained(Room room) override { memory_->BoundRetained(std::move(room)); }
+  absl::Status ReleaseRetained() override { return memory_->ReleaseRetained(); }
   bool is_host_accessible() const override { return memory_->is_host_accessible(); }
 
  private:
@@ -149,7 +155,7 @@ TEST_F(CudaMemoryTest, AnErrorThatStaysIsReportedByEachCall) {
     for (const absl::Status& status :
          {memory->Reserve(2_MiB).status(), memory->Commit(At(a, 4_MiB), 2_MiB),
           memory->Decommit(a, 4_MiB), memory->Move(a, At(a, 4_MiB), 2_MiB),
-          memory->Unreserve(a, 8_MiB), memory->ReleasePool(), memory->AddPeer(1),
+          memory->Unreserve(a, 8_MiB), memory->ReleaseRetained(), memory->AddPeer(1),
           memory->ExportPiece(a).status(), CudaMemory::Create(&driver_, {}).status()}) {
       EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
       EXPECT_THAT(status.message(), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
@@ -161,19 +167,18 @@ TEST_F(CudaMemoryTest, AnErrorThatStaysIsReportedByEachCall) {
 
 TEST_F(CudaMemoryTest, DecommittedPiecesAreKeptUpToTheLimit) {
   auto memory = Make({.handle_pool = 6_MiB});
-  EXPECT_EQ(memory->retained_limit(), 6_MiB);
   void* a = *memory->Reserve(40_MiB);
   ASSERT_TRUE(memory->Commit(a, 10_MiB).ok());
   ASSERT_TRUE(memory->Decommit(a, 10_MiB).ok());
-  EXPECT_EQ(memory->pooled(), 6_MiB);
+  EXPECT_EQ(memory->retained(), 6_MiB);
   EXPECT_EQ(fake_.holdings().bytes, (6_MiB).count());
   fake_.ForgetCalls();
   ASSERT_TRUE(memory->Commit(a, 8_MiB).ok());
   EXPECT_EQ(fake_.Calls("cuMemCreate"), 1);  // three were kept
-  EXPECT_EQ(memory->pooled(), 0_B);
+  EXPECT_EQ(memory->retained(), 0_B);
   ASSERT_TRUE(memory->Decommit(a, 8_MiB).ok());
-  ASSERT_TRUE(memory->ReleasePool().ok());
-  EXPECT_EQ(memory->pooled(), 0_B);
+  ASSERT_TRUE(memory->ReleaseRetained().ok());
+  EXPECT_EQ(memory->retained(), 0_B);
   EXPECT_EQ(fake_.holdings().bytes, 0);
   EXPECT_TRUE(memory->Unreserve(a, 40_MiB).ok());
 }
@@ -183,7 +188,7 @@ TEST_F(CudaMemoryTest, UnreservedPiecesAreKeptToo) {
   void* a = *memory->Reserve(20_MiB);
   ASSERT_TRUE(memory->Commit(a, 20_MiB, 20_MiB).ok());
   ASSERT_TRUE(memory->Unreserve(a, 20_MiB).ok());
-  EXPECT_EQ(memory->pooled(), 20_MiB);
+  EXPECT_EQ(memory->retained(), 20_MiB);
   memory.reset();
   EXPECT_EQ(fake_.holdings(), FakeDriver::Holdings{});
 }
@@ -194,13 +199,45 @@ TEST_F(CudaMemoryTest, ThePoolIsGivenUpBeforeTheDeviceIsOutOfMemory) {
   void* a = *memory->Reserve(80_MiB);
   ASSERT_TRUE(memory->Commit(a, 20_MiB, 2_MiB).ok());
   ASSERT_TRUE(memory->Decommit(a, 20_MiB).ok());
-  ASSERT_EQ(memory->pooled(), 20_MiB);
+  ASSERT_EQ(memory->retained(), 20_MiB);
   ASSERT_TRUE(memory->Commit(a, 40_MiB, 20_MiB).ok());  // another size: the pool does not help
-  EXPECT_EQ(memory->pooled(), 0_B);
+  EXPECT_EQ(memory->retained(), 0_B);
   small.ForgetCalls();
   EXPECT_TRUE(absl::IsResourceExhausted(memory->Commit(At(a, 40_MiB), 2_MiB)));
   EXPECT_EQ(small.Calls("cuMemCreate"), 1);  // nothing was pooled: no second try
   EXPECT_TRUE(memory->Unreserve(a, 80_MiB).ok());
+}
+
+// What the pool keeps is on the device as well: with pieces of several sizes it fills up beside a
+// full budget.
+TEST_F(CudaMemoryTest, CommittedAndRetainedMemoryTogetherStayWithinTheBudget) {
+  auto memory = Make({.large_piece = 20_MiB, .handle_pool = 64_MiB});
+  CachingAllocator allocator(memory.get(), {.budget = 100_MiB});
+  std::mt19937_64 random(1);
+  std::vector<void*> blocks;
+  Bytes most_retained;
+  for (int step = 0; step < 2000; ++step) {
+    const Bytes size = 1_MiB * static_cast<int64_t>(1 + random() % 30);
+    const absl::StatusOr<void*> block = allocator.Allocate(size);
+    if (block.ok()) blocks.push_back(*block);
+    while (!blocks.empty() && (!block.ok() || random() % 3 == 0)) {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      allocator.Free(blocks.back());
+      blocks.pop_back();
+      if (random() % 2 == 0) break;
+    }
+    if (random() % 50 == 0) allocator.ReleaseCached(30_MiB);
+    if (step == 1000) allocator.set_budget(80_MiB);
+    most_retained = std::max(most_retained, memory->retained());
+    ASSERT_LE(fake_.peak_bytes(), (100_MiB).count()) << "step " << step;
+    if (allocator.stats().held <= 80_MiB && step > 1000) {
+      ASSERT_LE(fake_.holdings().bytes, (80_MiB).count()) << "step " << step;
+    }
+  }
+  EXPECT_GT(most_retained, 0_B);
+  for (void* block : blocks) allocator.Free(block);
+  allocator.ReleaseCached(Bytes::Max());
+  EXPECT_EQ(fake_.holdings().bytes, 0);
 }
 
 TEST_F(CudaMemoryTest, APieceThatTheDriverDoesNotTakeBackIsPooledAndTriedAgain) {
@@ -209,11 +246,11 @@ TEST_F(CudaMemoryTest, APieceThatTheDriverDoesNotTakeBackIsPooledAndTriedAgain) 
   ASSERT_TRUE(memory->Commit(a, 4_MiB).ok());
   fake_.FailAt(1, kCuErrorInvalidValue, false, "cuMemRelease");
   EXPECT_TRUE(memory->Decommit(a, 4_MiB).ok());  // the addresses are free all the same
-  EXPECT_EQ(memory->pooled(), 2_MiB);
+  EXPECT_EQ(memory->retained(), 2_MiB);
   fake_.FailAt(1, kCuErrorInvalidValue, false, "cuMemRelease");
-  EXPECT_FALSE(memory->ReleasePool().ok());
-  EXPECT_EQ(memory->pooled(), 2_MiB);
-  EXPECT_TRUE(memory->ReleasePool().ok());
+  EXPECT_FALSE(memory->ReleaseRetained().ok());
+  EXPECT_EQ(memory->retained(), 2_MiB);
+  EXPECT_TRUE(memory->ReleaseRetained().ok());
   EXPECT_EQ(fake_.holdings().handles, 0u);
   EXPECT_TRUE(memory->Unreserve(a, 4_MiB).ok());
 }
@@ -289,7 +326,7 @@ TEST_F(CudaMemoryTest, ExportsAPieceAndNeverUsesItAgain) {
   EXPECT_EQ(exported->size, 20_MiB);
   EXPECT_EQ(exported->offset, 2_MiB + 12_B);
   ASSERT_TRUE(memory->Decommit(a, 40_MiB).ok());
-  EXPECT_EQ(memory->pooled(), 20_MiB);
+  EXPECT_EQ(memory->retained(), 20_MiB);
   EXPECT_TRUE(memory->Unreserve(a, 40_MiB).ok());
   auto closed = Make();
   EXPECT_TRUE(absl::IsFailedPrecondition(closed->ExportPiece(a).status()));
@@ -368,7 +405,7 @@ TEST_F(CudaMemoryTest, TheCallersContextAndCaptureModeStayAsTheyWere) {
       EXPECT_TRUE(memory->AddPeer(1).ok());
     }
     EXPECT_TRUE(memory->Unreserve(a, 4_MiB).ok());
-    EXPECT_TRUE(memory->ReleasePool().ok());
+    EXPECT_TRUE(memory->ReleaseRetained().ok());
     memory.reset();
     EXPECT_EQ(stack, std::vector<CuContext>{fake_.PrimaryContext(1)});
     EXPECT_EQ(FakeDriver::CaptureMode(), 1);

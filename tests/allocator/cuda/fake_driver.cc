@@ -127,7 +127,7 @@ struct FakeFunctions {
     *address = D().next_address_ + D().options_.alloc_offset;
     D().next_address_ += size + (size_t{64} << 20);
     D().allocations_[*address] = static_cast<int64_t>(size);
-    D().bytes_ += static_cast<int64_t>(size);
+    D().Take(static_cast<int64_t>(size));
     return kCuSuccess;
   }
   static CuResult MemFree(CuDevicePtr address) {
@@ -175,7 +175,7 @@ struct FakeFunctions {
     if (size == 0 || size % D().options_.granularity != 0) return kCuErrorInvalidValue;
     if (size > static_cast<size_t>(D().options_.memory - D().bytes_)) return kCuErrorOutOfMemory;
     D().last_properties_ = *properties;
-    D().bytes_ += static_cast<int64_t>(size);
+    D().Take(static_cast<int64_t>(size));
     *handle = D().next_handle_++;
     D().handles_[*handle] = {.size = static_cast<int64_t>(size)};
     return kCuSuccess;

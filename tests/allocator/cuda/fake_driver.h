@@ -11,6 +11,7 @@
 #ifndef EBBTIDE_TESTS_ALLOCATOR_CUDA_FAKE_DRIVER_H_
 #define EBBTIDE_TESTS_ALLOCATOR_CUDA_FAKE_DRIVER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -67,6 +68,8 @@ class FakeDriver {
     bool operator==(const Holdings&) const = default;
   };
   Holdings holdings() const;
+  // The most bytes that ever existed at once.
+  int64_t peak_bytes() const { return peak_bytes_; }
   // Of the mapping around `address`; none when nothing is mapped there.
   std::set<int> DevicesWithAccess(void* address) const;
   CuMemHandle HandleAt(void* address) const;
@@ -127,6 +130,7 @@ class FakeDriver {
   bool Covers(CuDevicePtr address, size_t size) const;
   bool InOneReservation(CuDevicePtr address, size_t size) const;
   void Collect(CuMemHandle handle);
+  void Take(int64_t bytes) { peak_bytes_ = std::max(peak_bytes_, bytes_ += bytes); }
 
   const Options options_;
   FakeDriver* previous_ = nullptr;
@@ -143,6 +147,7 @@ class FakeDriver {
   CuDevicePtr next_address_;
   CuMemHandle next_handle_ = 1;
   int64_t bytes_ = 0;
+  int64_t peak_bytes_ = 0;
   CuMemAllocationProp last_properties_ = {};
   std::map<CuDevicePtr, int64_t> reservations_;
   std::map<CuDevicePtr, int64_t> allocations_;
