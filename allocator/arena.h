@@ -161,7 +161,7 @@ class Arena : private HeapOwner {
   bool IsEmptyLocked() const;
   uint64_t Quiet();
   void WaitUntilQuiet();
-  bool SettleLocked(bool wait);
+  bool SettleLocked(bool wait, int64_t* given_back = nullptr);
   void RememberFree(uintptr_t address, int64_t asked, bool completed);
   void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
                    std::vector<BlockPicture>* blocks) const;
@@ -169,7 +169,7 @@ class Arena : private HeapOwner {
   void ReleaseBlock(Block* block);
   bool FlushSmall();
   void ReleaseChunks(const std::vector<Block*>& chunks);
-  void EnforceBudget();
+  int64_t EnforceBudget();
 
   Ledger* const ledger_;
   PageMap* const

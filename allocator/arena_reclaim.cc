@@ -68,11 +68,15 @@ bool Arena::Settle(bool wait) {
   return SettleLocked(wait);
 }
 
-bool Arena::SettleLocked(bool wait) {
+bool Arena::SettleLocked(bool wait, int64_t* given_back) {
   std::vector<uintptr_t> done;
   awaiting_.Poll(wait, &done);
   const int64_t before = awaiting_.bytes();
-  for (uintptr_t address : done) ReleaseAwaited(address);
+  for (uintptr_t address : done) {
+    ReleaseAwaited(address);
+    const int64_t bytes = EnforceBudget();
+    if (given_back != nullptr) *given_back += bytes;
+  }
   EBB_DCHECK(awaiting_.bytes() == before);
   return !done.empty();
 }
@@ -92,7 +96,6 @@ void Arena::ReleaseAwaited(uintptr_t address) {
     ledger_->Remember(HistoryAction::kFreeCompleted, address, block->asked, stream());
     ReleaseBlock(block);
   }
-  EnforceBudget();
 }
 
 void Arena::ReleaseChunks(const std::vector<Block*>& chunks) {
@@ -125,9 +128,10 @@ int64_t Arena::GiveBack(int64_t wanted, bool wait) {
 
 int64_t Arena::Trim(int64_t wanted, bool wait, bool small_too) {
   Lock lock(mutex_);
-  if (streams_ != nullptr) SettleLocked(wait);
+  int64_t freed = 0;
+  if (streams_ != nullptr) SettleLocked(wait, &freed);
   int calls = INT_MAX;
-  int64_t freed = GiveBackQuiet(wanted, &calls);
+  freed += GiveBackQuiet(wanted - freed, &calls);
   if (freed < wanted && small_too && FlushSmall()) freed += GiveBackQuiet(wanted - freed, &calls);
   if (freed < wanted && wait && streams_ != nullptr) {
     WaitUntilQuiet();
@@ -142,9 +146,10 @@ int64_t Arena::CountWaitable() const {
 }
 
 // After the budget was lowered below what was held, each free brings held nearer to it.
-void Arena::EnforceBudget() {
+// Returns the bytes that went to the device.
+int64_t Arena::EnforceBudget() {
   int calls = INT_MAX;
-  if (ledger_->room() < 0) GiveBackQuiet(-ledger_->room(), &calls);
+  return ledger_->room() < 0 ? GiveBackQuiet(-ledger_->room(), &calls) : 0;
 }
 
 }  // namespace ebbtide

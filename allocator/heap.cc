@@ -24,9 +24,9 @@ Heap::Heap(Ledger* ledger, HeapOwner* owner)
       granule_(ledger->device().granularity().count()),
       shift_(__builtin_ctzll(granule_)),
       unit_(ledger->device().preferred_unit().count()),
+      partial_(ledger->device().supports_partial_decommit()),
       large_piece_(ledger->device().large_piece().count()),
-      in_pieces_(large_piece_ > granule_),
-      partial_(ledger->device().supports_partial_decommit()) {}
+      in_pieces_(partial_ && large_piece_ > granule_) {}
 
 Heap::~Heap() {
   for (const auto& segment : segments_) {

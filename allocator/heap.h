@@ -249,9 +249,9 @@ class Heap {
   const size_t granule_;
   const int shift_;
   const size_t unit_;
+  const bool partial_;
   const size_t large_piece_;
   const bool in_pieces_;
-  const bool partial_;
 
   std::vector<std::unique_ptr<Segment>> segments_;
   size_t reserved_ = 0;

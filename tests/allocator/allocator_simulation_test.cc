@@ -12,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "base/check.h"
 #include "tests/allocator/stream_program.h"
 
 namespace ebbtide {
@@ -24,15 +25,17 @@ constexpr int kStepsOfProgram = 500;
 
 void RunShape(const ProgramShape& shape, uint64_t which) {
   const int64_t programs = all_steps / kStepsOfProgram / 4;
-  for (int64_t i = 0; i < programs; ++i) {
-    const uint64_t seed = first_seed + which + 4 * static_cast<uint64_t>(i);
-    const std::vector<Step> program = MakeProgram(seed, kStepsOfProgram);
-    const std::string fault = FindFault(program, shape, seed);
-    if (fault.empty()) continue;
-    const std::vector<Step> least = Minimise(program, shape, seed);
-    FAIL() << "seed " << seed << ": " << fault << "\nA shorter program that fails:\n"
-           << ToText(least) << FindFault(least, shape, seed);
-  }
+  const auto seed_of = [&](int64_t i) { return first_seed + which + 4 * static_cast<uint64_t>(i); };
+  const int64_t failing = FirstFailure(programs, [&](int64_t i) {
+    RunProgram(MakeProgram(seed_of(i), kStepsOfProgram), shape, seed_of(i));
+  });
+  if (failing == programs) return;
+  const uint64_t seed = seed_of(failing);
+  const std::vector<Step> program = MakeProgram(seed, kStepsOfProgram);
+  const std::vector<Step> least = Minimise(program, shape, seed);
+  FAIL() << "seed " << seed << ": " << FindFault(program, shape, seed)
+         << "\nA shorter program that fails:\n"
+         << ToText(least) << FindFault(least, shape, seed);
 }
 
 TEST(AllocatorSimulationTest, StreamsWithMoves) { RunShape({}, 0); }
@@ -43,6 +46,11 @@ TEST(AllocatorSimulationTest, StreamsOnSmallPieces) { RunShape({.large_pieces = 
 
 TEST(AllocatorSimulationTest, StreamsOnWholeSegments) {
   RunShape({.partial = false, .large_pieces = false}, 3);
+}
+
+TEST(AllocatorSimulationTest, TheFirstProgramThatFailsIsNamed) {
+  EXPECT_EQ(FirstFailure(5, [](int64_t i) { EBB_CHECK(i != 3) << "on purpose"; }), 3);
+  EXPECT_EQ(FirstFailure(5, [](int64_t) {}), 5);
 }
 
 // A program that breaks a rule is found and cut down to the steps that the fault needs.

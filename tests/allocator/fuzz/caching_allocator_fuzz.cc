@@ -6,9 +6,10 @@
 //
 // To read a program that failed: caching_allocator_fuzz_test --print HEX.
 
-#include "tests/allocator/fuzz/allocator_program.h"
+#include "tests/allocator/fuzz/decode_program.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-  ebbtide::RunProgram(ebbtide::DecodeProgram(bytes, size));
+  const ebbtide::FuzzProgram program = ebbtide::DecodeProgram(bytes, size);
+  ebbtide::RunProgram(program.steps, program.shape, program.seed);
   return 0;
 }

@@ -19,7 +19,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 CORPUS = HERE / "corpus.txt"
-ABSL = ["absl_status", "absl_statusor", "absl_strings", "absl_str_format"]
+ABSL = ["absl_flat_hash_map", "absl_status", "absl_statusor", "absl_strings", "absl_str_format"]
 
 
 def sources(path, found):
@@ -70,7 +70,8 @@ def main():
             (folder / part).mkdir()
         for number, line in enumerate(CORPUS.read_text().split()):
             (folder / "kept" / str(number)).write_bytes(bytes.fromhex(line))
-        limits = [f"-max_total_time={arguments.seconds}", "-max_len=1024", "-timeout=20"]
+        limits = [f"-max_total_time={arguments.seconds}", "-max_len=1024", "-len_control=0"]
+        limits += ["-timeout=20"]
         prefix = f"-artifact_prefix={folder}/failed-"
         command = [binary, *limits, prefix, "-print_final_stats=1"]
         result = subprocess.run([*command, folder / "found", folder / "kept"])
