@@ -108,6 +108,10 @@ absl::Status ParseStatsFile(absl::string_view value, Options& options) {
   return ParsePath(value, options.stats_file);
 }
 
+absl::Status ParseSnapshotFile(absl::string_view value, Options& options) {
+  return ParsePath(value, options.snapshot_file);
+}
+
 constexpr absl::string_view kAllowedStress =
     "evict-all, or evict-random:SEED:PROBABILITY such as evict-random:7:0.5 (SEED a whole number, "
     "PROBABILITY from 0 to 1)";
@@ -173,6 +177,13 @@ constexpr OptionSpec kTable[] = {
      "Also written after an uncaught exception. `%p`, `%r` and `%%` as in the name of the log "
      "file: use one of them when several processes of the program use torch.",
      ParseStatsFile},
+    {"snapshot-file", OptionSpec::Kind::kPath, "PATH", "none",
+     "what lies where in memory, for PyTorch's viewer", kAllowedPath,
+     "Written when memory runs out for the first time, else at exit: all blocks, and the last "
+     "200,000 allocations and frees. pytorch.org/memory_viz opens the file; with a name that ends "
+     "in .csv it is the log of allocations that RMM's tools replay. `%p`, `%r` and `%%` as in the "
+     "name of the log file.",
+     ParseSnapshotFile},
     {"quiet", OptionSpec::Kind::kFlag, "", "no", "no report at exit and no warnings", kAllowedFlag,
      "Errors still go to stderr, and everything to the log file.", ParseQuiet},
     {"stress", OptionSpec::Kind::kValue, "KIND", "none", "evict without need, for tests",

@@ -49,8 +49,9 @@ struct Options {
   bool verify = false;
   bool strict = false;
   LogLevel log = LogLevel::kWarn;
-  std::string log_file = {};    // Empty: none. May hold %p and %r.
-  std::string stats_file = {};  // Empty: none. May hold %p and %r.
+  std::string log_file = {};       // Empty: none. May hold %p and %r.
+  std::string stats_file = {};     // Empty: none. May hold %p and %r.
+  std::string snapshot_file = {};  // Empty: none. May hold %p and %r.
   bool quiet = false;
   Stress stress = {};
 };

@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "base/output_path.h"
 #include "base/version.h"
 
 namespace ebbtide {
@@ -105,17 +103,16 @@ std::string Summary(const Manager& manager, const ProcessFacts& facts) {
   return absl::StrJoin(lines, "\n");
 }
 
-void WriteExitReport(const Manager& manager, const ProcessFacts& facts) {
+void WriteExitReport(Manager& manager, const ProcessFacts& facts) {
   const Options& options = manager.options();
   if (!options.stats_file.empty()) {
-    const char* rank = std::getenv("RANK");
-    const std::string path =
-        ExpandOutputPath(options.stats_file, getpid(), rank == nullptr ? "0" : rank);
+    const std::string path = Manager::OutputPath(options.stats_file);
     std::ofstream file(path, std::ios::trunc);
     file << StatisticsJson(manager, facts);
     file.close();
     if (!file) EBB_WARN("the statistics file %s could not be written", path);
   }
+  manager.WriteSnapshot();
   if (!manager.in_forked_child() && manager.wanted().peak() > Bytes(0)) {
     LogReport(Summary(manager, facts));
   }

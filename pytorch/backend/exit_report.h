@@ -27,7 +27,7 @@ std::string StatisticsJson(const Manager& manager, const ProcessFacts& facts);
 std::string Summary(const Manager& manager, const ProcessFacts& facts);
 
 // Writes both as the options say.
-void WriteExitReport(const Manager& manager, const ProcessFacts& facts);
+void WriteExitReport(Manager& manager, const ProcessFacts& facts);
 
 }  // namespace ebbtide
 

@@ -4,15 +4,19 @@
 
 #include <c10/util/Exception.h>
 #include <pthread.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "allocator/snapshot_file.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
+#include "base/output_path.h"
 #include "base/status_macros.h"
 #include "policy/registry.h"
 #include "pytorch/backend/wait_hooks.h"
@@ -23,6 +27,9 @@ namespace ebbtide {
 namespace {
 
 using StorageHandle = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+// What a snapshot remembers of the past: 12 MiB.
+constexpr int64_t kHistoryEvents = 200'000;
 
 thread_local Nanos pressure_time{0};
 
@@ -74,7 +81,11 @@ void WantedBytes::Add(int64_t bytes) {
 Manager* Manager::instance_ = nullptr;
 
 Manager::Manager(const Options& options)
-    : options_(options), min_bytes_(options.min_bytes), allocator_(&device_) {}
+    : options_(options),
+      min_bytes_(options.min_bytes),
+      allocator_(&device_, {.history_events = options.snapshot_file.empty() ? 0 : kHistoryEvents}) {
+  if (allocator_.history() != nullptr) allocator_.history()->Record(HistoryRing::kAll);
+}
 
 absl::Status Manager::Start(const Options& options) {
   EBB_CHECK(instance_ == nullptr);
@@ -194,10 +205,23 @@ void Manager::ThrowStatus(const absl::Status& status) {
 
 void Manager::ThrowOutOfMemory(const std::string& cause) {
   out_of_memory_errors_.fetch_add(1, std::memory_order_relaxed);
+  WriteSnapshot();
   std::vector<std::string> lines;
   if (manages()) lines = runtime_->HolderLines();
   lines.push_back(Suggestion());
   TORCH_CHECK_WITH(OutOfMemoryError, false, WithLines(cause, lines));
+}
+
+std::string Manager::OutputPath(const std::string& option) {
+  const char* rank = std::getenv("RANK");
+  return ExpandOutputPath(option, getpid(), rank == nullptr ? "0" : rank);
+}
+
+void Manager::WriteSnapshot() {
+  if (options_.snapshot_file.empty() || snapshot_written_.exchange(true)) return;
+  const std::string path = OutputPath(options_.snapshot_file);
+  const absl::Status status = WriteSnapshotFile(allocator_.TakeSnapshot(), path);
+  if (!status.ok()) EBB_WARN("the snapshot file was not written: %s", status.message());
 }
 
 std::string Manager::Suggestion() const {

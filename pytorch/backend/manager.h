@@ -85,6 +85,12 @@ class Manager : public Host {
   // Throws the error that fits: torch.OutOfMemoryError with the report, or RuntimeError.
   [[noreturn]] void ThrowStatus(const absl::Status& status);
 
+  // The path that an option names, of this process and rank.
+  static std::string OutputPath(const std::string& option);
+
+  // Writes the snapshot file if the options want one and none was written yet. No lock may be held.
+  void WriteSnapshot();
+
   void CountCall() { calls_.fetch_add(1, std::memory_order_relaxed); }
   int64_t calls() const { return calls_.load(std::memory_order_relaxed); }
   int64_t out_of_memory_errors() const { return out_of_memory_errors_.load(); }
@@ -132,6 +138,7 @@ class Manager : public Host {
   std::atomic<int64_t> out_of_memory_errors_{0};
   std::atomic<bool> evictions_allowed_{false};
   std::atomic<bool> forked_{false};
+  std::atomic<bool> snapshot_written_{false};
 };
 
 }  // namespace ebbtide

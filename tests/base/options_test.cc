@@ -72,7 +72,7 @@ TEST(LoadOptionsTest, NothingSetGivesTheDefaults) {
     EXPECT_EQ(options->min_bytes, 16_KiB);
     EXPECT_FALSE(options->verify || options->strict || options->quiet);
     EXPECT_EQ(options->log, LogLevel::kWarn);
-    EXPECT_EQ(options->log_file + options->stats_file, "");
+    EXPECT_EQ(options->log_file + options->stats_file + options->snapshot_file, "");
     EXPECT_EQ(options->stress, Stress());
   }
 }
@@ -87,6 +87,7 @@ TEST(LoadOptionsTest, ReadsEveryOption) {
                                           {"EBBTIDE_LOG", "debug"},
                                           {"EBBTIDE_LOG_FILE", "log.%p"},
                                           {"EBBTIDE_STATS_FILE", "/tmp/stats.%r.json"},
+                                          {"EBBTIDE_SNAPSHOT_FILE", "snapshot.pickle"},
                                           {"EBBTIDE_QUIET", "on"},
                                           {"EBBTIDE_STRESS", "evict-random:7:0.25"}});
   ASSERT_TRUE(options.ok()) << options.status();
@@ -98,6 +99,7 @@ TEST(LoadOptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options->log, LogLevel::kDebug);
   EXPECT_EQ(options->log_file, "log.%p");
   EXPECT_EQ(options->stats_file, "/tmp/stats.%r.json");
+  EXPECT_EQ(options->snapshot_file, "snapshot.pickle");
   EXPECT_EQ(options->stress, (Stress{Stress::Kind::kEvictRandom, 7, 0.25}));
 }
 

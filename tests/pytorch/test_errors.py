@@ -4,6 +4,7 @@
 import importlib.util
 import os
 import pathlib
+import pickle
 import random
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import time
 
 import pytest
+from torch.cuda import _memory_viz
 
 import harness
 
@@ -178,6 +180,43 @@ def test_silent_without_torch(tmp_path):
     assert run_silent([sys.executable, "-c", code], tmp_path) == (6, "x\n", "")
     missing = run_silent(["sh", "-c", "no-such-command-here"], tmp_path)
     assert missing[0] == 127 and "ebbtide" not in missing[2].replace("no-such", "")
+
+
+HOLDS_FOUR_MEBIBYTES = "import torch; x = torch.ones(1 << 20); y = x * 2; print(float(y.sum()))"
+RUNS_OUT = HOLDS_FOUR_MEBIBYTES + """
+try:
+    torch.empty(1 << 30)
+except torch.OutOfMemoryError:
+    del x, y
+"""
+
+
+def run_for_snapshot(program, folder, name):
+    extra = {"EBBTIDE_BUDGET": "64MiB", "EBBTIDE_SNAPSHOT_FILE": str(folder / name)}
+    subprocess.run([sys.executable, "-c", program], env=environment(folder, **extra), check=True,
+                   capture_output=True, timeout=120)
+    return next(folder.glob("snapshot.*"))
+
+
+@pytest.mark.parametrize("program", [HOLDS_FOUR_MEBIBYTES, RUNS_OUT], ids=["exit", "out_of_memory"])
+def test_snapshot_file(program, tmp_path):
+    """PyTorch's own reader opens it. It shows the moment at which memory ran out, if it did."""
+    path = run_for_snapshot(program, tmp_path, "snapshot.%p.pickle")
+    snapshot = pickle.loads(path.read_bytes())
+    assert "%" not in path.name
+    if program is RUNS_OUT:
+        sizes = [block["requested_size"] for segment in snapshot["segments"]
+                 for block in segment["blocks"] if block["state"] == "active_allocated"]
+        assert len([size for size in sizes if 4 << 20 <= size < 5 << 20]) == 2, sizes
+    actions = {event["action"] for trace in snapshot["device_traces"] for event in trace}
+    assert "alloc" in actions and ("oom" in actions) == (program is RUNS_OUT), actions
+    assert "MiB" in _memory_viz.segsum(snapshot)
+
+
+def test_snapshot_as_a_log(tmp_path):
+    lines = run_for_snapshot(HOLDS_FOUR_MEBIBYTES, tmp_path, "snapshot.csv").read_text().splitlines()
+    assert lines[0] == "Thread,Time,Action,Pointer,Size,Stream"
+    assert any(",allocate,0x" in line for line in lines)
 
 
 FAKE_TORCH = """
