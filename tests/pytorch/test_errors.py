@@ -214,7 +214,8 @@ def test_snapshot_file(program, tmp_path):
 
 
 def test_snapshot_as_a_log(tmp_path):
-    lines = run_for_snapshot(HOLDS_FOUR_MEBIBYTES, tmp_path, "snapshot.csv").read_text().splitlines()
+    path = run_for_snapshot(HOLDS_FOUR_MEBIBYTES, tmp_path, "snapshot.csv")
+    lines = path.read_text().splitlines()
     assert lines[0] == "Thread,Time,Action,Pointer,Size,Stream"
     assert any(",allocate,0x" in line for line in lines)
 
