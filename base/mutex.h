@@ -12,6 +12,7 @@
 #ifndef EBBTIDE_BASE_MUTEX_H_
 #define EBBTIDE_BASE_MUTEX_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -54,6 +55,12 @@ class CondVar {
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     changed_.wait(lock);
+    lock.release();
+  }
+  // The same, but waits no longer than `limit`.
+  void WaitFor(Mutex* mutex, std::chrono::nanoseconds limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    changed_.wait_for(lock, limit);
     lock.release();
   }
   void SignalAll() { changed_.notify_all(); }

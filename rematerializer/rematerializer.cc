@@ -100,18 +100,9 @@ Bytes Rematerializer::EvictAtLeast(Bytes bytes) {
 }
 
 void Rematerializer::Wait(absl::FunctionRef<bool()> until) {
-  void* token = nullptr;
-  if (parts_.before_wait != nullptr) {
-    parts_.mutex->Unlock();
-    token = parts_.before_wait();
-    parts_.mutex->Lock();
-  }
-  while (!until()) replay_done_.Wait(parts_.mutex);
-  if (parts_.after_wait != nullptr) {
-    parts_.mutex->Unlock();
-    parts_.after_wait(token);
-    parts_.mutex->Lock();
-  }
+  parts_.host_wait.Around(parts_.mutex, [&] {
+    while (!until()) replay_done_.Wait(parts_.mutex);
+  });
 }
 
 void Rematerializer::WaitForReplays(Value* value) {

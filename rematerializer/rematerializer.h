@@ -27,6 +27,7 @@
 #include "base/mutex.h"
 #include "policy/eviction_policy.h"
 #include "rematerializer/host.h"
+#include "rematerializer/host_wait.h"
 #include "rematerializer/op_replayer.h"
 #include "tracker/graph.h"
 
@@ -53,10 +54,7 @@ class Rematerializer {
     Host* host;
     // Compare a digest of every value that comes back with the one it left with.
     bool verify = false;
-    // Called around every wait for another thread, without the mutex (e.g. to let go of an
-    // interpreter lock that the other thread may need). Both may be null.
-    void* (*before_wait)() = nullptr;
-    void (*after_wait)(void* token) = nullptr;
+    HostWait host_wait = {};
   };
 
   explicit Rematerializer(const Parts& parts) : parts_(parts) {}

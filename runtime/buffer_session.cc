@@ -33,9 +33,7 @@ class BufferSession::BufferHost : public Host {
  public:
   explicit BufferHost(CachingAllocator* allocator) : allocator_(allocator) {}
 
-  absl::StatusOr<void*> AllocateMemory(Bytes bytes) override {
-    return allocator_->Allocate(bytes);
-  }
+  absl::StatusOr<void*> AllocateMemory(Bytes bytes) override { return allocator_->Allocate(bytes); }
   void FreeMemory(void* memory) override { allocator_->Free(memory); }
   void CopyMemory(void* to, const void* from, Bytes bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes.count()));
@@ -138,20 +136,20 @@ absl::StatusOr<std::vector<Buffer>> BufferSession::Run(const BufferOperation& op
   for (const Buffer& output : outputs) storages.push_back(StorageOf(output));
   std::unique_ptr<Operation> closure;
   if (operation.replayable) {
-    closure = std::make_unique<ClosureOperation>(
-        ClosureOperation::Parts{.name = operation.name,
-                                .kernel = operation.kernel,
-                                .outputs = operation.outputs,
-                                .reads = std::move(reads),
-                                .writes = std::move(writes),
-                                .random = before});
+    closure =
+        std::make_unique<ClosureOperation>(ClosureOperation::Parts{.name = operation.name,
+                                                                   .kernel = operation.kernel,
+                                                                   .outputs = operation.outputs,
+                                                                   .reads = std::move(reads),
+                                                                   .writes = std::move(writes),
+                                                                   .random = before});
   }
   runtime_->EndCall(absl::MakeSpan(arguments), std::move(closure), storages, cost);
   return outputs;
 }
 
 absl::Status BufferSession::Read(const Buffer& buffer, absl::FunctionRef<void(const void*)> visit) {
-  EBB_ASSIGN_OR_RETURN(Value* value, runtime_->Pin(StorageOf(buffer)));
+  EBB_ASSIGN_OR_RETURN(Value * value, runtime_->Pin(StorageOf(buffer)));
   visit(buffer.state_->memory);
   runtime_->Unpin(value);
   return absl::OkStatus();

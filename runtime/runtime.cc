@@ -24,8 +24,8 @@ Runtime::Runtime(const RuntimeConfig& config, std::unique_ptr<EvictionPolicy> po
                        .replayer = replayer,
                        .host = host,
                        .verify = config.verify,
-                       .before_wait = config.before_wait,
-                       .after_wait = config.after_wait}),
+                       .host_wait = config.host_wait}),
+      turns_(&mutex_, config.host_wait, config.patience),
       stress_random_(config.stress_seed) {}
 
 Runtime::~Runtime() {
@@ -142,11 +142,18 @@ absl::Status Runtime::PinMissing(absl::Span<Argument> arguments) {
 
 absl::Status Runtime::BeginCall(absl::Span<Argument> arguments) {
   MutexLock lock(&mutex_);
-  absl::Status status = PinArguments(arguments);
-  if (status.ok()) status = PrepareWrites(arguments);
-  if (!status.ok()) Release(arguments);
-  rematerializer_.FreeGarbage();
-  return status;
+  turns_.Begin();
+  for (;;) {
+    absl::Status status = PinArguments(arguments);
+    if (status.ok()) status = PrepareWrites(arguments);
+    if (!status.ok()) Release(arguments);
+    rematerializer_.FreeGarbage();
+    if (status.ok()) return status;
+    // What others have pinned may be what is missing.
+    if (absl::IsResourceExhausted(status) && turns_.WaitForAnother()) continue;
+    turns_.End();
+    return status;
+  }
 }
 
 absl::StatusOr<void*> Runtime::CopyOf(const Value& value) {
@@ -353,6 +360,7 @@ void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation>
     }
     if (operation != nullptr) Record(arguments, &operation, outputs, cost);
     Release(arguments);
+    turns_.End();
     if (config_.stress_probability > 0) Stress();
     rematerializer_.FreeGarbage();
   }
@@ -362,6 +370,7 @@ void Runtime::EndCall(absl::Span<Argument> arguments, std::unique_ptr<Operation>
 void Runtime::AbortCall(absl::Span<Argument> arguments) {
   MutexLock lock(&mutex_);
   Release(arguments);
+  turns_.End();
   rematerializer_.FreeGarbage();
 }
 
@@ -397,6 +406,7 @@ absl::Status Runtime::Escape(Storage* storage) {
   storage->escaped = true;
   policy_->Exclude(storage->value);
   Release(absl::MakeSpan(&argument, 1));
+  turns_.End();
   rematerializer_.FreeGarbage();
   return absl::OkStatus();
 }
@@ -429,7 +439,7 @@ bool Runtime::RelievePressure(Bytes bytes) {
   Bytes freed = rematerializer_.EvictAtLeast(bytes);
   if (freed < bytes) freed += SettleRetained(bytes - freed);
   rematerializer_.FreeGarbage();
-  return freed > Bytes(0);
+  return freed > Bytes(0) || turns_.WaitForAnother();
 }
 
 RuntimeStats Runtime::stats() const {

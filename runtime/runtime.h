@@ -19,6 +19,7 @@
 #define EBBTIDE_RUNTIME_RUNTIME_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -30,11 +31,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "policy/eviction_policy.h"
 #include "rematerializer/host.h"
+#include "rematerializer/host_wait.h"
 #include "rematerializer/op_replayer.h"
 #include "rematerializer/rematerializer.h"
+#include "runtime/turns.h"
 #include "tracker/graph.h"
 
 namespace ebbtide {
@@ -57,9 +61,10 @@ struct RuntimeConfig {
   uint32_t max_chain = 16;
   // Sources up to this size are copied before they are overwritten, if a recorded call reads them.
   Bytes copy_limit{64 << 10};
-  // As Rematerializer::Parts.
-  void* (*before_wait)() = nullptr;
-  void (*after_wait)(void* token) = nullptr;
+  // Around every wait for another thread.
+  HostWait host_wait = {};
+  // How long a call that is out of memory waits for calls of other threads to end.
+  Nanos patience = std::chrono::seconds(5);
 };
 
 struct RuntimeStats {
@@ -170,6 +175,7 @@ class Runtime {
   Host* const host_;
   Graph graph_;
   Rematerializer rematerializer_;
+  Turns turns_;
   std::mt19937_64 stress_random_;
   Bytes pinned_{0};
   Bytes largest_pinned_{0};

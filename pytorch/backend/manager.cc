@@ -51,8 +51,7 @@ RuntimeConfig MakeRuntimeConfig(const Options& options, Bytes budget) {
   config.budget = budget;
   config.min_bytes = options.min_bytes;
   config.verify = options.verify;
-  config.before_wait = &LetGoOfInterpreter;
-  config.after_wait = &TakeInterpreterBack;
+  config.host_wait = {.before = &LetGoOfInterpreter, .after = &TakeInterpreterBack};
   switch (options.stress.kind) {
     case Stress::Kind::kNone:
       break;

@@ -4,9 +4,8 @@
 // there. Does nothing in a process without Python and on a thread that does not hold the lock.
 //
 // Threads: any; the token belongs to the thread that got it. Ownership: every LetGoOfInterpreter is
-// followed by one TakeInterpreterBack on the same thread. Installed as
-// before_wait and after_wait of RuntimeConfig; a host in another language would install its own
-// pair.
+// followed by one TakeInterpreterBack on the same thread. Installed as the HostWait of
+// RuntimeConfig; a host in another language would install its own pair.
 
 #ifndef EBBTIDE_PYTORCH_BACKEND_WAIT_HOOKS_H_
 #define EBBTIDE_PYTORCH_BACKEND_WAIT_HOOKS_H_

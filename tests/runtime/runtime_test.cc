@@ -46,9 +46,13 @@ TEST_F(RuntimeTest, WhatARebuildMakesOnTheWayGoesAsSoonAsItIsRead) {
   for (int i = 0; i < 5; ++i) last = Add({last}, 1);
   Bytes most(0);
   on_add_ = [&] { most = std::max(most, allocator_->stats().live); };
-  ASSERT_TRUE(session_->Read(last, [&](const void*) {
-    EXPECT_LE(allocator_->stats().live, Bytes(2 * (kBytes + 64))) << "the source and the last";
-  }).ok());
+  ASSERT_TRUE(session_
+                  ->Read(last,
+                         [&](const void*) {
+                           EXPECT_LE(allocator_->stats().live, Bytes(2 * (kBytes + 64)))
+                               << "the source and the last";
+                         })
+                  .ok());
   EXPECT_LE(most, Bytes(3 * (kBytes + 64))) << "and the one before";
 }
 
@@ -88,10 +92,11 @@ TEST_F(RuntimeTest, WhatMustNotRunTwiceMakesSources) {
   auto made = session_->Run({.name = "send",
                              .reads = {x},
                              .outputs = {Bytes(kBytes)},
-                             .kernel = [&runs](const KernelArguments& a) {
-                               Fill(a.outputs[0], kWords, static_cast<Word>(++runs));
-                               return absl::OkStatus();
-                             },
+                             .kernel =
+                                 [&runs](const KernelArguments& a) {
+                                   Fill(a.outputs[0], kWords, static_cast<Word>(++runs));
+                                   return absl::OkStatus();
+                                 },
                              .replayable = false});
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(Read((*made)[0]), 1u);
@@ -101,12 +106,11 @@ TEST_F(RuntimeTest, WhatMustNotRunTwiceMakesSources) {
 TEST_F(RuntimeTest, ARandomDrawIsTheSameWhenItIsReplayedAndLeavesTheEngineAlone) {
   Start(EvictAll());
   const auto draw = [this] {
-    auto made = session_->Run({.name = "draw",
-                               .outputs = {Bytes(kBytes)},
-                               .kernel = [](const KernelArguments& a) {
-                                 Fill(a.outputs[0], kWords, a.random());
-                                 return absl::OkStatus();
-                               }});
+    auto made = session_->Run(
+        {.name = "draw", .outputs = {Bytes(kBytes)}, .kernel = [](const KernelArguments& a) {
+           Fill(a.outputs[0], kWords, a.random());
+           return absl::OkStatus();
+         }});
     return (*made)[0];
   };
   std::mt19937_64 expected = session_->random();
@@ -310,12 +314,11 @@ TEST_F(WriteRules, AFailedKernelMayHaveWrittenAnything) {
   const Buffer y = Add({x}, 1);
   const Buffer z = Add({y}, 1);
   bool fails = true;
-  const BufferOperation half{.name = "half",
-                             .writes = {y},
-                             .kernel = [&fails](const KernelArguments& a) {
-                               Fill(a.writes[0], kWords, 77);
-                               return fails ? absl::AbortedError("no") : absl::OkStatus();
-                             }};
+  const BufferOperation half{
+      .name = "half", .writes = {y}, .kernel = [&fails](const KernelArguments& a) {
+        Fill(a.writes[0], kWords, 77);
+        return fails ? absl::AbortedError("no") : absl::OkStatus();
+      }};
   EXPECT_TRUE(absl::IsAborted(session_->Run(half).status()));
   EXPECT_EQ(Read(y), 77u);
   EXPECT_EQ(Read(z), 3u);
@@ -523,6 +526,72 @@ TEST_F(BudgetRules, AfterRunningOutTheProgramGoesOn) {
   sources.pop_back();
   EXPECT_EQ(Read(Add({sources[1], y}, 0)), 11u);
   EXPECT_EQ(Read(y), 10u);
+}
+
+// Two calls of two threads that do not fit together: `first` runs until it may end.
+class TwoThreads : public BudgetRules {
+ protected:
+  void Prepare(Nanos patience) {
+    RuntimeConfig config = Calm();
+    config.patience = patience;
+    Start(config, Bytes(8 * kBytes));
+    x_ = Source(1);
+    for (Word i = 0; i < 6; ++i) made_.push_back(Add({x_}, i));
+  }
+  // Needs half of the budget until `may_end`.
+  void RunFirst(const std::function<bool()>& may_end) {
+    const std::vector<Buffer> reads(made_.begin(), made_.begin() + 3);
+    const auto made = session_->Run({.name = "first",
+                                     .reads = reads,
+                                     .outputs = {Bytes(kBytes)},
+                                     .kernel = [&](const KernelArguments&) {
+                                       first_runs_ = true;
+                                       while (!may_end()) std::this_thread::yield();
+                                       first_ended_ = true;
+                                       return absl::OkStatus();
+                                     }});
+    EXPECT_TRUE(made.ok()) << made.status();
+  }
+  absl::StatusOr<Buffer> RunSecond() {
+    while (!first_runs_) std::this_thread::yield();
+    second_begins_ = MonotonicNow();
+    return TryAdd({made_[3], made_[4], made_[5]}, 0);
+  }
+
+  Buffer x_;
+  std::vector<Buffer> made_;
+  std::atomic<bool> first_runs_{false};
+  std::atomic<bool> first_ended_{false};
+  std::atomic<Nanos> second_begins_{Nanos(0)};
+};
+
+TEST_F(TwoThreads, ACallThatFindsNoRoomWaitsForOneOfAnotherThread) {
+  Prepare(std::chrono::hours(1));
+  bool ended_before = false;
+  on_add_ = [&] { ended_before = first_ended_; };
+  std::thread first([&] {
+    RunFirst([&] {
+      const Nanos begun = second_begins_;
+      return begun > Nanos(0) && MonotonicNow() > begun + std::chrono::milliseconds(50);
+    });
+  });
+  const auto made = RunSecond();
+  first.join();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(ended_before);
+  EXPECT_EQ(Read(*made), 4u + 5 + 6);
+}
+
+// The other may be waiting for this thread.
+TEST_F(TwoThreads, ACallThatFindsNoRoomDoesNotWaitForEver) {
+  Prepare(std::chrono::milliseconds(20));
+  std::atomic<bool> second_failed{false};
+  std::thread first([&] { RunFirst([&] { return second_failed.load(); }); });
+  const auto made = RunSecond();
+  second_failed = true;
+  first.join();
+  EXPECT_TRUE(absl::IsResourceExhausted(made.status())) << made.status();
+  EXPECT_EQ(Read(Add({made_[3], made_[4], made_[5]}, 0)), 4u + 5 + 6);
 }
 
 TEST_F(RuntimeTest, ThreadsWaitForEachOthersReplays) {
