@@ -44,7 +44,8 @@ size_t MagazineCapacity(int size_class) {
 // Threads are dealt out over the shards in the order in which they first come by.
 uint32_t ThreadNumber() {
   static std::atomic<uint32_t> last{0};
-  thread_local uint32_t number = 0;
+  // Four bytes, for which a library that is loaded late has room.
+  thread_local uint32_t number __attribute__((tls_model("initial-exec"))) = 0;
   if (number == 0) number = last.fetch_add(1, std::memory_order_relaxed) + 1;
   return number;
 }

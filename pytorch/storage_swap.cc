@@ -14,7 +14,7 @@
 namespace ebbtide {
 
 namespace internal {
-thread_local int operator_depth __attribute__((tls_model("initial-exec"))) = 0;
+constinit thread_local int operator_depth __attribute__((tls_model("initial-exec"))) = 0;
 }  // namespace internal
 
 namespace {
@@ -68,7 +68,7 @@ void* TakeMemory(c10::StorageImpl& storage, void* record) {
   Disarm(storage);
   void* payload = data.release_context();
   data = c10::DataPtr(nullptr, record, &internal::EvictedGone, data.device());
-  internal::SetTripwire(storage);
+  internal::SetTripwire(storage, nullptr);
   return payload;
 }
 
@@ -77,23 +77,19 @@ void GiveMemory(c10::StorageImpl& storage, void* payload) {
   EBB_CHECK(RecordOfEvicted(storage) != nullptr) << "only an evicted storage can be given memory";
   (void)data.release_context();
   data = MakeCpuDataPtr(payload);
-  HeaderOfPayload(payload)->flags.fetch_and(~static_cast<uint32_t>(kBlockArmed),
-                                            std::memory_order_relaxed);
-  internal::ClearTripwire(storage);
+  internal::ClearTripwire(storage, HeaderOfPayload(payload));
 }
 
 void Arm(c10::StorageImpl& storage) {
   BlockHeader* header = HeaderOf(storage);
   if (header == nullptr || internal::HasTripwire(storage)) return;
-  header->flags.fetch_or(kBlockArmed, std::memory_order_relaxed);
-  internal::SetTripwire(storage);
+  internal::SetTripwire(storage, header);
 }
 
 void Disarm(c10::StorageImpl& storage) {
   BlockHeader* header = HeaderOf(storage);
   if (header == nullptr) return;
-  header->flags.fetch_and(~static_cast<uint32_t>(kBlockArmed), std::memory_order_relaxed);
-  internal::ClearTripwire(storage);
+  internal::ClearTripwire(storage, header);
 }
 
 bool IsArmed(const c10::StorageImpl& storage) {
@@ -113,9 +109,7 @@ void HandleMutableAccess(c10::StorageImpl& storage) {
   }
   BlockHeader* header = HeaderOf(storage);
   // Null: the storage has got other memory since it was armed.
-  if (header == nullptr) return;
-  header->flags.fetch_and(~static_cast<uint32_t>(kBlockArmed), std::memory_order_relaxed);
-  if (BelongsToOperator()) return;
+  if (header == nullptr || BelongsToOperator()) return;
   const Caller caller = ClassifyCaller();
   const bool fresh = (header->flags.load(std::memory_order_relaxed) & kBlockFresh) != 0;
   g_callbacks.on_escape(storage, *header,

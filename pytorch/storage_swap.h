@@ -110,7 +110,7 @@ inline void MarkUsed(BlockHeader& header) {
 
 namespace internal {
 // How many operators the thread is in.
-extern thread_local int operator_depth __attribute__((tls_model("initial-exec")));
+extern constinit thread_local int operator_depth __attribute__((tls_model("initial-exec")));
 }  // namespace internal
 
 // Lives around the kernel of an operator: accesses on this thread are the kernel's.

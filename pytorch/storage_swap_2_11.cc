@@ -42,15 +42,28 @@ int MaterializeCow(void* storage_impl) {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
   if (deleter != &EvictedGone && deleter != &ReleaseCpuBlock) return 0;
   HandleMutableAccess(storage);
-  ClearTripwire(storage);
+  if (deleter == &EvictedGone) {
+    // Whoever brought it back has decided whether it is armed.
+    RefreshCheckFlag(storage);
+  } else {
+    ClearTripwire(storage, HeaderOf(storage));
+  }
   return 1;
 }
 
 }  // namespace
 
-// Both: what IsCow says has changed already, with the block's flag or with the data pointer.
-void SetTripwire(c10::StorageImpl& storage) { RefreshCheckFlag(storage); }
-void ClearTripwire(c10::StorageImpl& storage) { RefreshCheckFlag(storage); }
+// Without a header, what IsCow says has changed already, with the data pointer.
+void SetTripwire(c10::StorageImpl& storage, BlockHeader* header) {
+  if (header != nullptr) header->flags.fetch_or(kBlockArmed, std::memory_order_relaxed);
+  RefreshCheckFlag(storage);
+}
+
+void ClearTripwire(c10::StorageImpl& storage, BlockHeader* header) {
+  constexpr auto kNotArmed = ~static_cast<uint32_t>(kBlockArmed);
+  if (header != nullptr) header->flags.fetch_and(kNotArmed, std::memory_order_relaxed);
+  RefreshCheckFlag(storage);
+}
 
 bool HasTripwire(const c10::StorageImpl& storage) {
   auto& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();

@@ -15,13 +15,13 @@ void Materialize(c10::StorageImpl* storage) { HandleMutableAccess(*storage); }
 
 }  // namespace
 
-void SetTripwire(c10::StorageImpl& storage) {
+void SetTripwire(c10::StorageImpl& storage, BlockHeader*) {
   // torch refuses a second one. Of a storage that is ours, the first can only be this same
   // function.
   if (!storage.has_materializer()) storage.set_materializer(&Materialize);
 }
 
-void ClearTripwire(c10::StorageImpl& storage) {
+void ClearTripwire(c10::StorageImpl& storage, BlockHeader*) {
   if (storage.has_materializer()) storage.clear_materializer();
 }
 

@@ -17,10 +17,11 @@ namespace ebbtide::internal {
 void EvictedGone(void* record);
 
 // Version's part: makes torch call HandleMutableAccess before the next mutable pointer is handed
-// out, or no longer. The storage's data pointer and the block's kBlockArmed are already what they
-// shall be.
-void SetTripwire(c10::StorageImpl& storage);
-void ClearTripwire(c10::StorageImpl& storage);
+// out, or no longer. The storage's data pointer is already what it shall be; `header` is that of
+// its block, null if it has none. Keeping kBlockArmed, where it is needed, is the version's part
+// too.
+void SetTripwire(c10::StorageImpl& storage, BlockHeader* header);
+void ClearTripwire(c10::StorageImpl& storage, BlockHeader* header);
 bool HasTripwire(const c10::StorageImpl& storage);
 
 // What a tripwire does. The version's part clears it afterwards; if this throws it stays set.

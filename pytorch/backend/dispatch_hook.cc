@@ -17,16 +17,13 @@
 #include "pytorch/backend/hooked_call.h"
 #include "pytorch/backend/manager.h"
 #include "pytorch/backend/op_info.h"
+#include "pytorch/backend/small_calls.h"
 #include "pytorch/backend/tensor_spec.h"
 #include "pytorch/backend/torch_operation.h"
 
 namespace ebbtide {
 
 namespace {
-
-c10::DispatchKeySet KeysBelow(c10::DispatchKey key, c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
-}
 
 void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below = KeysBelow(HookKey(), keys);
@@ -114,14 +111,16 @@ bool Exists(const std::string& name) {
       .has_value();
 }
 
-void InstallFallback(torch::CppFunction&& hook) {
+// Returns the library in which single operators of aten get another kernel.
+torch::Library* InstallFallback(torch::CppFunction&& hook) {
   // Never destroyed: operators run until the very end of the process.
   auto* all = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
   all->fallback(std::move(hook));
-  auto* views = new torch::Library(torch::Library::IMPL, "aten", HookKey(), __FILE__, __LINE__);
+  auto* aten = new torch::Library(torch::Library::IMPL, "aten", HookKey(), __FILE__, __LINE__);
   for (const char* name : kViews) {
-    if (Exists(name)) views->impl(name, torch::CppFunction::makeFallthrough());
+    if (Exists(name)) aten->impl(name, torch::CppFunction::makeFallthrough());
   }
+  return aten;
 }
 
 void InstallReaders() {
@@ -147,7 +146,8 @@ absl::Status CheckFree(c10::DispatchKey key) {
 absl::Status InstallDispatchHook() {
   EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
   EBB_RETURN_IF_ERROR(CheckFree(ReaderKey()));
-  InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
+  torch::Library* aten = InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
+  InstallSmallCalls(aten, c10::KernelFunction::makeFromBoxedFunction<&Hook>());
   InstallReaders();
   return absl::OkStatus();
 }

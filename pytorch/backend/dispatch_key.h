@@ -8,6 +8,7 @@
 #define EBBTIDE_PYTORCH_BACKEND_DISPATCH_KEY_H_
 
 #include <c10/core/DispatchKey.h>
+#include <c10/core/DispatchKeySet.h>
 
 namespace ebbtide {
 
@@ -16,6 +17,11 @@ constexpr c10::DispatchKey HookKey() { return c10::DispatchKey::Fake; }
 // A second key, above autograd, on which only a few operators have a kernel of ours: composite ones
 // that read an argument's memory directly before they call others.
 constexpr c10::DispatchKey ReaderKey() { return c10::DispatchKey::DeferredInit; }
+
+// What a call with these keys is dispatched with below `key`.
+inline c10::DispatchKeySet KeysBelow(c10::DispatchKey key, c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+}
 
 }  // namespace ebbtide
 

@@ -8,6 +8,12 @@
 #include "pytorch/backend/manager.h"
 
 namespace ebbtide {
+
+namespace internal {
+constinit thread_local bool holds_for_kernel __attribute__((tls_model("initial-exec"))) = false;
+constinit thread_local bool holds_for_operator __attribute__((tls_model("initial-exec"))) = false;
+}  // namespace internal
+
 namespace {
 
 struct PythonHold {
@@ -48,7 +54,10 @@ void EndWrite(Runtime::Argument argument) {
   Manager::Get()->runtime().EndCall(absl::MakeSpan(&argument, 1), nullptr, {}, Nanos(0));
 }
 
-void HoldForKernel(Storage* record) { holds.kernel.push_back(BeginWrite(record)); }
+void HoldForKernel(Storage* record) {
+  holds.kernel.push_back(BeginWrite(record));
+  internal::holds_for_kernel = true;
+}
 
 void OnTouch(c10::StorageImpl& storage, AccessKind kind) {
   auto* record = static_cast<Storage*>(RecordOfEvicted(storage));
@@ -56,6 +65,7 @@ void OnTouch(c10::StorageImpl& storage, AccessKind kind) {
   switch (kind) {
     case AccessKind::kInOperator:
       holds.in_operator.push_back(PinRecord(record));
+      internal::holds_for_operator = true;
       return;
     case AccessKind::kFill:
     case AccessKind::kKernelCall:
@@ -141,16 +151,19 @@ StorageHold::~StorageHold() {
   for (Value* value : values_) Manager::Get()->runtime().Unpin(value);
 }
 
+namespace internal {
+
 void ReleaseKernelHolds() {
-  if (holds.kernel.empty()) return;
+  holds_for_kernel = false;
   const std::vector<Runtime::Argument> arguments = std::exchange(holds.kernel, {});
   for (const Runtime::Argument& argument : arguments) EndWrite(argument);
 }
 
 void ReleaseOperatorHolds() {
-  if (holds.in_operator.empty()) return;
-  std::vector<Value*> values = std::exchange(holds.in_operator, {});
+  holds_for_operator = false;
+  const std::vector<Value*> values = std::exchange(holds.in_operator, {});
   for (Value* value : values) Manager::Get()->runtime().Unpin(value);
 }
 
+}  // namespace internal
 }  // namespace ebbtide

@@ -37,10 +37,23 @@ class StorageHold {
   std::vector<Value*> values_;
 };
 
-// An operator starts: what a compiled kernel took on this thread is done with.
+namespace internal {
+// Whether the thread holds something for a compiled kernel, or for the operator that it is in.
+// Hardly ever, and asked at each operator.
+extern constinit thread_local bool holds_for_kernel __attribute__((tls_model("initial-exec")));
+extern constinit thread_local bool holds_for_operator __attribute__((tls_model("initial-exec")));
 void ReleaseKernelHolds();
-// An operator has ended: so is what it reached through objects.
 void ReleaseOperatorHolds();
+}  // namespace internal
+
+// An operator starts: what a compiled kernel took on this thread is done with.
+inline void ReleaseKernelHolds() {
+  if (internal::holds_for_kernel) internal::ReleaseKernelHolds();
+}
+// An operator has ended: so is what it reached through objects.
+inline void ReleaseOperatorHolds() {
+  if (internal::holds_for_operator) internal::ReleaseOperatorHolds();
+}
 
 }  // namespace ebbtide
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/shared_mutex.h"
 #include "pytorch/backend/collectives.h"
 #include "pytorch/backend/dispatch_key.h"
 #include "pytorch/backend/held_storages.h"
@@ -17,10 +18,6 @@ namespace {
 
 // From so many storages on, they are looked up in a table.
 constexpr size_t kLinearSearch = 16;
-
-bool HasBytes(const c10::StorageImpl& storage) {
-  return storage.device_type() == c10::kCPU && storage.nbytes() > 0;
-}
 
 }  // namespace
 
@@ -101,11 +98,7 @@ void HookedCall::ScanArguments() {
 // In-place calls on what is small or unknown leave sources anyway.
 bool HookedCall::WillRecord() const {
   if (!info_.replayable || !plain_ || !manager_.evictions_allowed()) return false;
-  if (info_.makes_outputs) {
-    // Hardly any operator makes something large of something tiny, and tiny ones are the many.
-    constexpr int64_t kGrowth = 16;
-    return entries_.empty() || input_bytes_ * kGrowth >= manager_.min_bytes().count();
-  }
+  if (info_.makes_outputs) return entries_.empty() || manager_.MayMakeLarge(input_bytes_);
   for (const Runtime::Argument& argument : arguments_) {
     if (argument.written && argument.storage != nullptr &&
         argument.storage->bytes >= manager_.min_bytes()) {

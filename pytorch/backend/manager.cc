@@ -283,7 +283,10 @@ bool Manager::GiveMemory(void* host_storage, void* memory) {
   BlockHeader* header = HeaderOfPayload(memory);
   header->record.store(RecordOfEvicted(*storage), std::memory_order_release);
   header->flags.store(0, std::memory_order_relaxed);
-  ebbtide::GiveMemory(*storage, memory);
+  {
+    WriterLock lock(&header_mutex_);
+    ebbtide::GiveMemory(*storage, memory);
+  }
   Arm(*storage);
   deferred_references.push_back(std::move(storage));
   return true;
@@ -293,19 +296,20 @@ void Manager::RegisterForkHandlers() {
   pthread_atfork(
       [] {
         if (instance_->manages()) instance_->runtime_->LockForFork();
-        instance_->header_mutex_.LockForFork();
+        // No other thread may be reading a header, or the child's evictions would wait for it.
+        instance_->header_mutex_.Lock();
         instance_->allocator_.LockForFork();
       },
       [] {
         instance_->allocator_.UnlockAfterFork();
-        instance_->header_mutex_.UnlockInParent();
+        instance_->header_mutex_.Unlock();
         if (instance_->manages()) instance_->runtime_->UnlockAfterFork();
       },
       [] {
         instance_->forked_.store(true);
         instance_->replayer_.UseNewThreads();
         instance_->allocator_.UnlockAfterFork();
-        instance_->header_mutex_.ResetInChild();
+        instance_->header_mutex_.UnlockInChild();
         if (instance_->manages()) instance_->runtime_->UnlockAfterFork();
       });
 }

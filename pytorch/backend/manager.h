@@ -22,8 +22,8 @@
 #include "absl/status/status.h"
 #include "allocator/caching_allocator.h"
 #include "allocator/host_memory.h"
-#include "base/mutex.h"
 #include "base/options.h"
+#include "base/shared_mutex.h"
 #include "pytorch/backend/torch_operation.h"
 #include "pytorch/block_header.h"
 #include "rematerializer/host.h"
@@ -60,13 +60,19 @@ class Manager : public Host {
   const CachingAllocator& allocator() const { return allocator_; }
   const WantedBytes& wanted() const { return wanted_; }
   Bytes min_bytes() const { return min_bytes_; }
+  // Whether a call that reads so many bytes may make a storage of at least min_bytes. Hardly any
+  // operator makes something large of something tiny, and tiny ones are the many.
+  bool MayMakeLarge(int64_t input_bytes) const {
+    constexpr int64_t kGrowth = 16;
+    return input_bytes * kGrowth >= min_bytes_.count();
+  }
 
   // Storages that torch asks us for, and gives back.
   void* AllocateBlock(size_t bytes);
   void ReleaseBlock(BlockHeader* header);
 
   // Held for reading from finding a resident block's header to reading its record: an eviction,
-  // which takes the block away, waits for that.
+  // which takes the block away, waits for that, and so does a rebuild, which gives it one.
   SharedMutex& header_mutex() { return header_mutex_; }
 
   // The runtime's record of a storage of ours, resident or evicted; null if it has none (yet).

@@ -42,6 +42,11 @@ struct TensorSpec {
 // (sparse, nested, quantized and opaque tensors, meta tensors, symbolic sizes).
 c10::StorageImpl* PlainStorage(const at::Tensor& tensor);
 
+// Whether the storage has memory that could be managed.
+inline bool HasBytes(const c10::StorageImpl& storage) {
+  return storage.device_type() == c10::kCPU && storage.nbytes() > 0;
+}
+
 // Calls `visit` with every storage that the tensor's content lies in: one for a plain tensor, those
 // of its parts for a sparse or nested one. False if there are storages that cannot be reached.
 bool VisitStorages(const at::Tensor& tensor, absl::FunctionRef<void(c10::StorageImpl&)> visit);

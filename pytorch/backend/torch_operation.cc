@@ -19,7 +19,8 @@
 namespace ebbtide {
 namespace {
 
-thread_local int replay_depth = 0;
+// Asked at each allocation.
+thread_local int replay_depth __attribute__((tls_model("initial-exec"))) = 0;
 
 // While it lives, operators run as the recorded one did: below autograd, autocast, functorch,
 // Python modes and the hook, and their allocations are ours.

@@ -7,13 +7,16 @@ fixture gives its result (or raises its error) in the test itself.
 """
 
 import concurrent.futures
+import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 
 FUTURE = pytest.StashKey()
 POOL = pytest.StashKey()
@@ -53,6 +56,17 @@ def pytest_sessionfinish(session):
 @pytest.fixture
 def background():
     """The result of the function that the test's `background` marker names (see below)."""
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory):
+    """probes/raw_pointers.cc, built against the torch of this interpreter."""
+    torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
+    output = tmp_path_factory.mktemp("probe") / "raw_pointers.so"
+    subprocess.run(["g++", "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-w",
+                    f"-isystem{torch / 'include'}", str(HERE / "probes" / "raw_pointers.cc"),
+                    "-o", str(output), f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
+    return output
 
 
 @pytest.hookimpl(tryfirst=True)
