@@ -18,6 +18,18 @@ constexpr c10::DispatchKey HookKey() { return c10::DispatchKey::Fake; }
 // that read an argument's memory directly before they call others.
 constexpr c10::DispatchKey ReaderKey() { return c10::DispatchKey::DeferredInit; }
 
+// Torch excludes all keys above Python's while a __torch_dispatch__ runs, and in torch 2.11 the
+// hook's is one of them. Operators that are called there, on tensors that a subclass wraps or under
+// a mode, pass the hook on a second key, which lies below.
+inline constexpr bool kHookAbovePython = HookKey() > c10::DispatchKey::Python;
+constexpr c10::DispatchKey InnerHookKey() { return c10::DispatchKey::CustomRNGKeyId; }
+
+// All keys of the hook: those that are off while a kernel runs.
+constexpr c10::DispatchKeySet HookKeys() {
+  return kHookAbovePython ? c10::DispatchKeySet({HookKey(), InnerHookKey()})
+                          : c10::DispatchKeySet(HookKey());
+}
+
 // What a call with these keys is dispatched with below `key`.
 inline c10::DispatchKeySet KeysBelow(c10::DispatchKey key, c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);

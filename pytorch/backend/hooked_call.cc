@@ -79,7 +79,6 @@ void HookedCall::ScanArguments() {
     const bool visible =
         VisitTensors(absl::MakeConstSpan(&argument, 1), [&](const at::Tensor& tensor, uint32_t) {
           if (!tensor.defined()) return;
-          subclass_ |= tensor.key_set().has(c10::DispatchKey::Python);
           if (c10::StorageImpl* storage = PlainStorage(tensor)) {
             AddStorage(*storage, written);
             return;
@@ -151,7 +150,7 @@ void HookedCall::RunKernel() {
   const Nanos pressure_before = recording_ ? Manager::PressureTime() : Nanos(0);
   const Nanos start = recording_ ? MonotonicNow() : Nanos(0);
   try {
-    const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKey());
+    const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKeys());
     const OperatorScope scope;
     op_.redispatchBoxed(keys_, &stack_);
   } catch (...) {
@@ -260,11 +259,6 @@ void HookedCall::KeepForOtherThreads() {
 
 void HookedCall::Run() {
   ScanArguments();
-  if (subclass_ || info_.composite) {
-    // Its parts pass the hook one by one.
-    op_.redispatchBoxed(keys_, &stack_);
-    return;
-  }
   manager_.CountCall();
   recording_ = WillRecord();
   if (recording_) CaptureArguments();

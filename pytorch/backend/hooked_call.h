@@ -71,7 +71,6 @@ class HookedCall {
   absl::flat_hash_map<const c10::StorageImpl*, int32_t> places_;
   int64_t input_bytes_ = 0;
   bool plain_ = true;      // every argument can be described, and no input is foreign
-  bool subclass_ = false;  // a Python subclass is among the arguments
   bool known_ = false;     // some storage has a record
   bool begun_ = false;
   bool recording_ = false;

@@ -86,13 +86,14 @@ struct SmallKernel<Op, Return(Args...)> {
       return target->hook.template call<Return, Args...>(target->op, keys,
                                                          std::forward<Args>(args)...);
     }
-    const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKey());
+    const c10::impl::ExcludeDispatchKeyGuard hook_off(HookKeys());
+    const c10::DispatchKeySet kernel = below - HookKeys();
     const OperatorScope scope;
     if constexpr (std::is_void_v<Return> || std::is_reference_v<Return>) {
       // It returns nothing but its arguments.
-      return Op::redispatch(below, std::forward<Args>(args)...);
+      return Op::redispatch(kernel, std::forward<Args>(args)...);
     } else {
-      Return result = Op::redispatch(below, std::forward<Args>(args)...);
+      Return result = Op::redispatch(kernel, std::forward<Args>(args)...);
       call.SeeResult(result);
       return result;
     }

@@ -14,6 +14,7 @@ import pathlib
 import threading
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 WIDTH = 8
 ROWS = 32 << 10  # A tensor of ROWS x WIDTH has 1 MiB.
@@ -174,6 +175,27 @@ def a_subclass_is_taken_apart():
     large = large_from(numbers())
     press()
     return (Wrapper(large[3]) + numbers()).inner.tolist() == [2 * x for x in EXPECTED]
+
+
+class Reads(TorchDispatchMode):
+    """Reads a tensor that is no argument whenever an operator runs."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other, self.seen = other, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.append((self.other * 1).tolist())
+        return function(*args, **(kwargs or {}))
+
+
+@case
+def a_mode_reads_what_has_left():
+    larges = [large_from(numbers()) for _ in range(4)]
+    press()
+    with Reads(larges[0][3]) as mode:
+        numbers() + 1
+    return len(mode.seen) > 0 and all(seen == EXPECTED for seen in mode.seen)
 
 
 @case
