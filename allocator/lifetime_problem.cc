@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace ebbtide::internal {
@@ -55,6 +56,10 @@ PackProblem::PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment
       source.push_back(static_cast<int>(i));
     }
   }
+  std::stable_sort(source.begin(), source.end(), [&](int a, int b) {
+    const Lifetime &x = lifetimes[a], &y = lifetimes[b];
+    return std::tie(x.begin, x.end, x.bytes) < std::tie(y.begin, y.end, y.bytes);
+  });
   const std::vector<int64_t> starts = SectionStarts(lifetimes, source);
   const auto section = [&](int64_t time) {
     return static_cast<int>(std::lower_bound(starts.begin(), starts.end(), time) - starts.begin());
