@@ -56,32 +56,48 @@ PackProblem::PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment
       source.push_back(static_cast<int>(i));
     }
   }
-  std::stable_sort(source.begin(), source.end(), [&](int a, int b) {
-    const Lifetime &x = lifetimes[a], &y = lifetimes[b];
-    return std::tie(x.begin, x.end, x.bytes) < std::tie(y.begin, y.end, y.bytes);
-  });
   const std::vector<int64_t> starts = SectionStarts(lifetimes, source);
   const auto section = [&](int64_t time) {
     return static_cast<int>(std::lower_bound(starts.begin(), starts.end(), time) - starts.begin());
   };
+  const auto item = [&](int index) {
+    const Lifetime& from = lifetimes[index];
+    return PackItem{section(from.begin), section(from.end), (from.bytes - 1) / alignment + 1,
+                    from.begin, from.end - from.begin};
+  };
+  std::sort(source.begin(), source.end(), [&](int a, int b) {
+    const PackItem x = item(a), y = item(b);
+    return std::tie(x.first, x.last, x.units, a) < std::tie(y.first, y.last, y.units, b);
+  });
   live.assign(starts.size() + 1, 0);
   for (int index : source) {
-    const Lifetime& from = lifetimes[index];
-    PackItem item;
-    item.first = section(from.begin);
-    item.last = section(from.end);
-    item.units = (from.bytes - 1) / alignment + 1;
-    item.length = from.end - from.begin;
-    live[item.first] += item.units;
-    live[item.last] -= item.units;
-    items.push_back(item);
+    items.push_back(item(index));
+    live[items.back().first] += items.back().units;
+    live[items.back().last] -= items.back().units;
   }
   std::partial_sum(live.begin(), live.end(), live.begin());
   live.pop_back();
   for (int64_t units : live) max_live = std::max(max_live, units);
-  for (PackItem& item : items) {
-    item.contention = *std::max_element(live.begin() + item.first, live.begin() + item.last);
+  for (PackItem& each : items) {
+    each.contention = *std::max_element(live.begin() + each.first, live.begin() + each.last);
   }
+}
+
+std::vector<std::vector<int>> PackProblem::Parts() const {
+  std::vector<int> crossing(live.size() + 1);  // how many span sections i - 1 and i
+  for (const PackItem& item : items) {
+    ++crossing[item.first + 1];
+    --crossing[item.last];
+  }
+  std::partial_sum(crossing.begin(), crossing.end(), crossing.begin());
+  std::vector<std::vector<int>> parts;
+  for (int i = 0; i < count(); ++i) {
+    const int first = items[i].first;
+    const bool apart = crossing[first] == 0 && (i == 0 || items[i - 1].first != first);
+    if (apart) parts.emplace_back();
+    parts.back().push_back(i);
+  }
+  return parts;
 }
 
 int64_t PackProblem::Height(const std::vector<int64_t>& offsets) const {
@@ -133,6 +149,23 @@ std::vector<int64_t> PackInOrder(const PackProblem& problem, const std::vector<i
     placed.insert(std::upper_bound(placed.begin(), placed.end(), low,
                                    [](int64_t at, const Placed& other) { return at < other.low; }),
                   Placed{low, low + item.units, item.first, item.last});
+  }
+  return offsets;
+}
+
+std::vector<int64_t> PressDown(const PackProblem& problem, const std::vector<int64_t>& before) {
+  std::vector<int> order(before.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return before[a] != before[b] ? before[a] < before[b] : a < b;
+  });
+  std::vector<int64_t> tops(problem.live.size());  // of each section
+  std::vector<int64_t> offsets(order.size());
+  for (int i : order) {
+    const auto first = tops.begin() + problem.items[i].first;
+    const auto last = tops.begin() + problem.items[i].last;
+    offsets[i] = *std::max_element(first, last);
+    std::fill(first, last, offsets[i] + problem.items[i].units);
   }
   return offsets;
 }

@@ -70,7 +70,7 @@ void LifetimeTaste::Shake() {
   const int reach = 1 + draws_.Below(kShakeSections);
   const int first = std::max(0, furthest_section_ - reach);
   const int last = std::min(problem_.sections(), furthest_section_ + reach + 1);
-  const double item_shake = 3 * draws_.Next(), section_shake = 3 * draws_.Next();
+  const double item_shake = 5 * draws_.Next(), section_shake = 5 * draws_.Next();
   const auto shake = [&](double most) {
     const double factor = 1 + most * draws_.Next();
     return draws_.Next() < 0.5 ? factor : 1 / factor;
