@@ -123,8 +123,8 @@ class Part {
   std::vector<int64_t> best_;  // of each item of the problem
   int64_t height_ = 0;
   size_t next_key_ = 0;
-  int shift_ = 0;                         // of the search's units
-  std::unique_ptr<PackProblem> coarse_;   // in these, if they differ
+  int shift_ = 0;                        // of the search's units
+  std::unique_ptr<PackProblem> coarse_;  // in these, if they differ
   std::unique_ptr<LifetimeSearch> search_;
   int64_t aim_ = 0;
   int tries_ = 0, rounds_ = 0;
@@ -144,9 +144,9 @@ std::vector<int64_t> PackApart(const PackProblem& problem, int64_t target, int64
     parts.push_back(std::make_unique<Part>(std::move(lifetimes)));
   }
   for (int64_t steps = 0; steps < max_steps;) {
-    Part& highest = **std::max_element(
-        parts.begin(), parts.end(),
-        [](const auto& a, const auto& b) { return a->height() < b->height(); });
+    Part& highest =
+        **std::max_element(parts.begin(), parts.end(),
+                           [](const auto& a, const auto& b) { return a->height() < b->height(); });
     if (highest.height() <= target || highest.exhausted()) break;
     highest.Improve(target, max_steps, &steps);
     steps += static_cast<int64_t>(parts.size());

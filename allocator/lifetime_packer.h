@@ -6,10 +6,11 @@
 //
 // Three stages. A sweep through time with best fit and several greedy orders give a first answer.
 // Stretches of time that share no buffer are then improved apart, the highest first, by many short
-// tries of a beam search over skylines (lifetime_search.h). Placing buffers from below, each pressed
-// down, and giving up on what an instant cannot hold are as in Moffitt, "MiniMalloc", ASPLOS 2023;
-// weights on what failed are usual in constraint solvers. Of minimalloc's eleven challenging
-// problems ten are packed exactly, in 1 to 60 ms each; bench/allocator/packer_bench shows them.
+// tries of a beam search over skylines (lifetime_search.h). Placing buffers from below, each
+// pressed down, and giving up on what an instant cannot hold are as in Moffitt, "MiniMalloc",
+// ASPLOS 2023; weights on what failed are usual in constraint solvers. Of minimalloc's eleven
+// challenging problems ten are packed exactly, in 1 to 60 ms each; bench/allocator/packer_bench
+// shows them.
 //
 // Tried and left out, since it did not help there: a depth-first search with restarts in place of
 // the beam (10 to 100 times slower), a beam of 10 and more, ranking placements by what they lose
@@ -48,9 +49,9 @@ struct PackOptions {
   // Stop at the first packing of at most this height in bytes; 0: as low as the steps allow.
   int64_t capacity = 0;
   // How long to improve: a step looks at one buffer or one section of time, two or three
-  // nanoseconds. Counted, not timed, so that the same input gives the same packing on a slow or busy
-  // machine. The sweep runs whatever this says.
-  int64_t max_steps = 25'000'000;
+  // nanoseconds. Counted, not timed, so that the same input gives the same packing on a slow or
+  // busy machine. The sweep runs whatever this says.
+  int64_t max_steps = 14'000'000;
 };
 
 // The most bytes that are live at one instant, each size rounded up to `alignment`: no packing can

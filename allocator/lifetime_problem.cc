@@ -156,9 +156,8 @@ std::vector<int64_t> PackInOrder(const PackProblem& problem, const std::vector<i
 std::vector<int64_t> PressDown(const PackProblem& problem, const std::vector<int64_t>& before) {
   std::vector<int> order(before.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    return before[a] != before[b] ? before[a] < before[b] : a < b;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return before[a] != before[b] ? before[a] < before[b] : a < b; });
   std::vector<int64_t> tops(problem.live.size());  // of each section
   std::vector<int64_t> offsets(order.size());
   for (int i : order) {

@@ -29,8 +29,8 @@ struct PackItem {
 struct PackProblem {
   // Those that can conflict: bytes > 0 and begin < end. By first section, then last, then size.
   std::vector<PackItem> items;
-  std::vector<int> source;      // the index of each in the lifetimes given
-  std::vector<int64_t> live;    // units live in each section
+  std::vector<int> source;    // the index of each in the lifetimes given
+  std::vector<int64_t> live;  // units live in each section
   int64_t max_live = 0;
 
   PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment);

@@ -9,12 +9,12 @@ namespace ebbtide::internal {
 namespace {
 
 // Found by trial on minimalloc's problems. Many narrow tries beat fewer wide ones.
-constexpr size_t kWidth = 3;       // states kept
-constexpr int kChildren = 4;       // placements after which a state leaves no more places open
-constexpr int kChildrenMax = 8;    // placements from a state
-constexpr int kPlacesMax = 3;      // places that a state looks at
-constexpr int kForgetEvery = 16;   // placements
-constexpr int64_t kChildCost = 40; // steps, for what is not counted elsewhere
+constexpr size_t kWidth = 3;        // states kept
+constexpr int kChildren = 4;        // placements after which a state leaves no more places open
+constexpr int kChildrenMax = 8;     // placements from a state
+constexpr int kPlacesMax = 3;       // places that a state looks at
+constexpr int kForgetEvery = 16;    // placements
+constexpr int64_t kChildCost = 40;  // steps, for what is not counted elsewhere
 
 }  // namespace
 
@@ -77,8 +77,8 @@ bool LifetimeSearch::Advance() {
   return !states_.empty();
 }
 
-// Lists what may come next: the buffers that can rest on the lowest place; and, with that left open,
-// those that can rest on the then lowest.
+// Lists what may come next: the buffers that can rest on the lowest place; and, with that left
+// open, those that can rest on the then lowest.
 void LifetimeSearch::Expand(int index) {
   LifetimeSkyline::Cells cells = View(cells_, index);
   const State& state = states_[index];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for a packing of at most a given height: a beam search over skylines. A step of a state puts
-// a buffer onto the lowest place that is still open, the earliest of those, or leaves that place
-// open to what rests higher. Of all that the beam's states lead to, the few with the least lost
-// space are kept (LifetimeSkyline says what is lost and what cannot fit, LifetimeTaste what that
-// costs). A try takes a fraction of a millisecond, and there are many.
+// Looks for a packing of at most a given height: a beam search over skylines. A step of a state
+// puts a buffer onto the lowest place that is still open, the earliest of those, or leaves that
+// place open to what rests higher. Of all that the beam's states lead to, the few with the least
+// lost space are kept (LifetimeSkyline says what is lost and what cannot fit, LifetimeTaste what
+// that costs). A try takes a fraction of a millisecond, and there are many.
 //
 // One thread at a time. Borrows the problem, owns its own state. Internal to lifetime_packer.
 

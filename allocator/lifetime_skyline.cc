@@ -24,22 +24,17 @@ LifetimeSkyline::LifetimeSkyline(const PackProblem& problem)
     for (int s = item.first; s < item.last; ++s) members_[s].push_back(i);
     begins_[item.first] = std::min(begins_[item.first], i);
   }
-  std::vector<int> ends(sections_);  // of each section: where the longest of its members ends
   for (int s = sections_ - 1; s >= 0; --s) {
     begins_[s] = std::min(begins_[s], begins_[s + 1]);
-    for (int i : members_[s]) ends[s] = std::max(ends[s], last_[i]);
   }
   for (int i = 0; i < count_; ++i) {
     // Buffers are sorted by begin, so the first member of a section began first.
     near_begin_.push_back(members_[first_[i]].front());
     near_end_.push_back(begins_[last_[i]]);
-    reach_begin_.push_back(first_[near_begin_.back()]);
-    reach_end_.push_back(*std::max_element(ends.begin() + first_[i], ends.begin() + last_[i]));
   }
 }
 
-void LifetimeSkyline::Start(int32_t height, const std::vector<double>& losses,
-                            const Cells& cells) {
+void LifetimeSkyline::Start(int32_t height, const std::vector<double>& losses, const Cells& cells) {
   height_ = height;
   losses_ = losses;
   to_come_ = members_;
@@ -73,12 +68,14 @@ bool LifetimeSkyline::Place(const Cells& cells, int item, double* cost) {
   }
   const int begin = near_begin_[item], end = near_end_[item];
   // Without branches, so that the compiler can make vectors of it.
-  int32_t too_high = 0;
+  int32_t too_high = 0, raised_first = first, raised_last = last;
   for (int j = begin; j < end; ++j) {
     const int32_t old = cells.base[j];
     const int32_t raised = -static_cast<int32_t>((last_[j] > first) & (old < top));
     cells.base[j] = old ^ ((old ^ top) & raised);
     too_high |= raised & -static_cast<int32_t>(top > limits_[j]);
+    raised_first = std::min(raised_first, first_[j] | ~raised & kPlaced);
+    raised_last = std::max(raised_last, last_[j] & raised);
   }
   steps_ += (end - begin) / 4 + (last - first);
   if (too_high != 0) {
@@ -87,7 +84,7 @@ bool LifetimeSkyline::Place(const Cells& cells, int item, double* cost) {
     }
     return false;
   }
-  return Settle(cells, reach_begin_[item], reach_end_[item], cost);
+  return Settle(cells, raised_first, raised_last, cost);
 }
 
 // What could have rested there rests on something that begins later, or on what is lifted with it.
@@ -123,8 +120,7 @@ bool LifetimeSkyline::LeaveOpen(const Cells& cells, int section, std::vector<Lif
   return Raise(cells, lifts->data() + begin, lifts->data() + lifts->size(), cost);
 }
 
-bool LifetimeSkyline::Raise(const Cells& cells, const Lift* begin, const Lift* end,
-                            double* cost) {
+bool LifetimeSkyline::Raise(const Cells& cells, const Lift* begin, const Lift* end, double* cost) {
   int first = sections_, last = 0;
   for (const Lift* lift = begin; lift != end; ++lift) {
     cells.base[lift->item] = std::max(cells.base[lift->item], lift->base);

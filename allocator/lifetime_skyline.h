@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a set of buffers that were placed from below leaves to the others: the lowest offset of each
-// and the lowest of all of them in each section. The rules that keep it, and that tell when the rest
-// cannot fit below the height any more:
+// and the lowest of all of them in each section. The rules that keep it, and that tell when the
+// rest cannot fit below the height any more:
 //
 // * What rests in a section rests no lower than the lowest of those to come can; what lies below
 //   that is lost, and a section that loses more than it has to spare is a dead end.
@@ -97,12 +97,11 @@ class LifetimeSkyline {
   const PackProblem& problem_;
   const int count_, sections_, stride_;
   std::vector<int32_t> units_, first_, last_;
-  std::vector<int> near_begin_, near_end_;    // of each buffer: indices of all it conflicts with
-  std::vector<int> reach_begin_, reach_end_;  // of each buffer: sections of all it conflicts with
-  std::vector<int> begins_;                   // of each section
-  std::vector<std::vector<int>> members_;     // of each section
-  std::vector<std::vector<int>> to_come_;     // of each section: those not yet placed everywhere
-  std::vector<int32_t> limits_;               // the highest offset of each buffer
+  std::vector<int> near_begin_, near_end_;  // of each buffer: indices of all it conflicts with
+  std::vector<int> begins_;                 // of each section
+  std::vector<std::vector<int>> members_;   // of each section
+  std::vector<std::vector<int>> to_come_;   // of each section: those not yet placed everywhere
+  std::vector<int32_t> limits_;             // the highest offset of each buffer
   std::vector<double> losses_;
   int32_t height_ = 0;
   Blame blame_;
