@@ -58,7 +58,7 @@ class Part {
 
   // One move to get lower; adds what it took to `*steps`.
   void Improve(int64_t target, int64_t max_steps, int64_t* steps) {
-    target = std::max(target, problem_.max_live);
+    target = std::max({target, problem_.max_live, problem_.fixed_top});
     if (height_ <= target) {
       exhausted_ = true;
     } else if (next_key_ < std::size(kGreedyKeys)) {
@@ -95,6 +95,7 @@ class Part {
     if (cells > kSearchCellsMax) return false;
     *steps += cells;
     while (height_ >> shift_ > LifetimeSearch::kHeightMax / 2) ++shift_;
+    if (shift_ > 0 && problem_.fixed_top > 0) return false;  // what is decided cannot be rounded
     if (shift_ > 0) coarse_ = std::make_unique<PackProblem>(lifetimes_, int64_t{1} << shift_);
     search_ = std::make_unique<LifetimeSearch>(coarse_ != nullptr ? *coarse_ : problem_);
     return true;
@@ -133,13 +134,14 @@ class Part {
 
 // Offsets of `problem`'s items. Only the highest part is worth a step.
 std::vector<int64_t> PackApart(const PackProblem& problem, int64_t target, int64_t max_steps) {
+  if (problem.count() == 0) return {};
   const std::vector<std::vector<int>> groups = problem.Parts();
   std::vector<std::unique_ptr<Part>> parts;
   for (const std::vector<int>& group : groups) {
     std::vector<Lifetime> lifetimes;
     for (int i : group) {
       const PackItem& item = problem.items[i];
-      lifetimes.push_back({item.begin, item.begin + item.length, item.units});
+      lifetimes.push_back({item.begin, item.begin + item.length, item.units, item.fixed});
     }
     parts.push_back(std::make_unique<Part>(std::move(lifetimes)));
   }

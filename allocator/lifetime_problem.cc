@@ -2,6 +2,7 @@
 #include "allocator/lifetime_problem.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -62,8 +63,9 @@ PackProblem::PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment
   };
   const auto item = [&](int index) {
     const Lifetime& from = lifetimes[index];
-    return PackItem{section(from.begin), section(from.end), (from.bytes - 1) / alignment + 1,
-                    from.begin, from.end - from.begin};
+    return PackItem{
+        section(from.begin), section(from.end),     (from.bytes - 1) / alignment + 1,
+        from.begin,          from.end - from.begin, from.fixed < 0 ? -1 : from.fixed / alignment};
   };
   std::sort(source.begin(), source.end(), [&](int a, int b) {
     const PackItem x = item(a), y = item(b);
@@ -74,6 +76,9 @@ PackProblem::PackProblem(absl::Span<const Lifetime> lifetimes, int64_t alignment
     items.push_back(item(index));
     live[items.back().first] += items.back().units;
     live[items.back().last] -= items.back().units;
+    if (items.back().fixed >= 0) {
+      fixed_top = std::max(fixed_top, items.back().fixed + items.back().units);
+    }
   }
   std::partial_sum(live.begin(), live.end(), live.begin());
   live.pop_back();
@@ -116,17 +121,29 @@ std::vector<int64_t> PackBySweep(const PackProblem& problem) {
     return items[a].units != items[b].units ? items[a].units > items[b].units : a < b;
   });
   std::vector<int64_t> offsets(items.size());
-  std::vector<int> live;  // by offset
+  const auto by_offset = [&](int a, int b) { return offsets[a] < offsets[b]; };
+  std::vector<int> fixed;  // by offset, like the next two
+  for (int i : order) {
+    if (items[i].fixed < 0) continue;
+    offsets[i] = items[i].fixed;
+    fixed.push_back(i);
+  }
+  std::stable_sort(fixed.begin(), fixed.end(), by_offset);
+  std::vector<int> live, around;
   for (int next : order) {
-    live.erase(std::remove_if(live.begin(), live.end(),
-                              [&](int i) { return items[i].last <= items[next].first; }),
-               live.end());
-    GapFinder gap{items[next].units};
-    for (int i : live) gap.See(offsets[i], offsets[i] + items[i].units);
-    offsets[next] = gap.Place();
-    live.insert(std::upper_bound(live.begin(), live.end(), offsets[next],
-                                 [&](int64_t offset, int i) { return offset < offsets[i]; }),
-                next);
+    std::erase_if(live, [&](int i) { return items[i].last <= items[next].first; });
+    std::erase_if(fixed, [&](int i) { return i == next; });
+    if (items[next].fixed < 0) {
+      around.clear();
+      std::merge(live.begin(), live.end(), fixed.begin(), fixed.end(), std::back_inserter(around),
+                 by_offset);
+      GapFinder gap{items[next].units};
+      for (int i : around) {
+        if (problem.Conflict(i, next)) gap.See(offsets[i], offsets[i] + items[i].units);
+      }
+      offsets[next] = gap.Place();
+    }
+    live.insert(std::upper_bound(live.begin(), live.end(), next, by_offset), next);
   }
   return offsets;
 }
@@ -139,16 +156,26 @@ std::vector<int64_t> PackInOrder(const PackProblem& problem, const std::vector<i
   std::vector<int64_t> offsets(problem.items.size());
   std::vector<Placed> placed;  // by offset
   placed.reserve(order.size());
-  for (int next : order) {
+  const auto place = [&](int next) {
     const PackItem& item = problem.items[next];
-    GapFinder gap{item.units};
-    for (const Placed& other : placed) {
-      if (other.first < item.last && item.first < other.last) gap.See(other.low, other.high);
+    int64_t low = item.fixed;
+    if (low < 0) {
+      GapFinder gap{item.units};
+      for (const Placed& other : placed) {
+        if (other.first < item.last && item.first < other.last) gap.See(other.low, other.high);
+      }
+      low = gap.Place();
     }
-    const int64_t low = offsets[next] = gap.Place();
+    offsets[next] = low;
     placed.insert(std::upper_bound(placed.begin(), placed.end(), low,
                                    [](int64_t at, const Placed& other) { return at < other.low; }),
                   Placed{low, low + item.units, item.first, item.last});
+  };
+  for (int i : order) {
+    if (problem.items[i].fixed >= 0) place(i);
+  }
+  for (int i : order) {
+    if (problem.items[i].fixed < 0) place(i);
   }
   return offsets;
 }
@@ -163,7 +190,8 @@ std::vector<int64_t> PressDown(const PackProblem& problem, const std::vector<int
   for (int i : order) {
     const auto first = tops.begin() + problem.items[i].first;
     const auto last = tops.begin() + problem.items[i].last;
-    offsets[i] = *std::max_element(first, last);
+    const int64_t fixed = problem.items[i].fixed;
+    offsets[i] = fixed >= 0 ? fixed : *std::max_element(first, last);
     std::fill(first, last, offsets[i] + problem.items[i].units);
   }
   return offsets;

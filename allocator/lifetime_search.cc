@@ -37,7 +37,7 @@ LifetimeSkyline::Cells LifetimeSearch::View(std::vector<int32_t>& cells, size_t 
 bool LifetimeSearch::Try(int64_t height, int64_t max_steps) {
   EBB_CHECK(height <= kHeightMax) << height;
   taste_.Choose(height);
-  skyline_.Start(static_cast<int32_t>(height), taste_.losses(), View(cells_, 0));
+  if (!skyline_.Start(static_cast<int32_t>(height), taste_.losses(), View(cells_, 0))) return false;
   states_.assign(1, State{0, 0, -1});
   links_.clear();
   for (int placed = 0; placed < count_; ++placed) {

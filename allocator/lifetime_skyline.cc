@@ -34,13 +34,14 @@ LifetimeSkyline::LifetimeSkyline(const PackProblem& problem)
   }
 }
 
-void LifetimeSkyline::Start(int32_t height, const std::vector<double>& losses, const Cells& cells) {
+bool LifetimeSkyline::Start(int32_t height, const std::vector<double>& losses, const Cells& cells) {
   height_ = height;
   losses_ = losses;
   to_come_ = members_;
   for (int i = 0; i < count_; ++i) {
-    limits_[i] = height - units_[i];
-    cells.base[i] = 0;
+    const auto fixed = static_cast<int32_t>(problem_.items[i].fixed);
+    limits_[i] = fixed < 0 ? height - units_[i] : fixed;
+    cells.base[i] = std::max(0, fixed);
   }
   for (int s = 0; s < sections_; ++s) {
     cells.floor[s] = 0;
@@ -49,6 +50,8 @@ void LifetimeSkyline::Start(int32_t height, const std::vector<double>& losses, c
     cells.second[s] = members_[s].back();
   }
   steps_ += count_ + sections_;
+  double lost = 0;  // alike for all states
+  return Settle(cells, 0, sections_, &lost);
 }
 
 int LifetimeSkyline::LowestPlace(const Cells& cells) {
@@ -74,7 +77,7 @@ bool LifetimeSkyline::Place(const Cells& cells, int item, double* cost) {
     const int32_t raised = -static_cast<int32_t>((last_[j] > first) & (old < top));
     cells.base[j] = old ^ ((old ^ top) & raised);
     too_high |= raised & -static_cast<int32_t>(top > limits_[j]);
-    raised_first = std::min(raised_first, first_[j] | ~raised & kPlaced);
+    raised_first = std::min(raised_first, first_[j] | (~raised & kPlaced));
     raised_last = std::max(raised_last, last_[j] & raised);
   }
   steps_ += (end - begin) / 4 + (last - first);

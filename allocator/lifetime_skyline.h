@@ -54,15 +54,15 @@ class LifetimeSkyline {
     return {cells, floor, floor + sections_, floor + 2 * sections_, floor + 3 * sections_};
   }
 
-  // Starts anew, with nothing placed and this height. `losses[s]` is the cost of a unit lost in s.
-  void Start(int32_t height, const std::vector<double>& losses, const Cells& cells);
   // The first section of the lowest place that is open, the earliest of those. Only what begins
   // there can rest on it: what begins before would make the place reach further.
   int LowestPlace(const Cells& cells);
 
-  // These three return false when the rest cannot fit any more, and else add the cost of what is
-  // lost. They leave the cells undefined after false.
+  // These return false when the rest cannot fit any more, and leave the cells undefined then; else
+  // they add the cost of what is lost.
 
+  // Starts anew, with nothing placed and this height. `losses[s]` is the cost of a unit lost in s.
+  bool Start(int32_t height, const std::vector<double>& losses, const Cells& cells);
   // Places a buffer at its base, which must be the floor of all of its sections.
   bool Place(const Cells& cells, int item, double* cost);
   // Lets nothing rest on the lowest place at `section`; appends what that lifts to `lifts`.
@@ -81,7 +81,8 @@ class LifetimeSkyline {
 
   int begins(int section) const { return begins_[section]; }  // the first buffer from there on
   bool Twins(int a, int b) const {
-    return first_[a] == first_[b] && last_[a] == last_[b] && units_[a] == units_[b];
+    return first_[a] == first_[b] && last_[a] == last_[b] && units_[a] == units_[b] &&
+           limits_[a] == limits_[b];
   }
   Blame& blame() { return blame_; }
   int64_t steps() const { return steps_; }
