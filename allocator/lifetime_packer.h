@@ -11,8 +11,8 @@
 // ASPLOS 2023; weights on what failed are usual in constraint solvers. All of minimalloc's eleven
 // challenging problems come within 2 % of their capacity in the default number of steps, 3 to 45 ms
 // of one core, and seven fit exactly; 60 million steps fit ten (bench/allocator/packer_bench prints
-// it). Those counts are of the seed in use, the best of ten: with another, one or two of the eleven
-// need more.
+// it). Those counts are of the seed in use, the best of ten: with most others two of the eleven
+// need more steps.
 //
 // Tried there and left out: a depth-first search with restarts in place of the beam (at least ten
 // times slower), a beam of ten and more, ranking placements by what they lose once all consequences
