@@ -7,448 +7,444 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/heap.h"
+#include "allocator/handler_frame.h"
 #include "allocator/page_map.h"
-#include "allocator/small_cache.h"
 #include "base/check.h"
 
 namespace ebbtide {
 namespace {
-
-// Blocks below this size have a heap of their own, so that small ones that live long do not sit
-// between large ones and hold a granule each there.
-constexpr size_t kSmallHeapBelow = size_t{256} << 10;
 
 // Beyond any device and address space; sizes up to here can be rounded and added without overflow.
 constexpr int64_t kMaxRequest = int64_t{1} << 46;
 
 constexpr int kMaxIdleRounds = 8;
 
-// The handlers that run on this thread, innermost first.
-struct HandlerFrame {
-  explicit HandlerFrame(const void* allocator) : owner(allocator), outer(innermost) {
-    innermost = this;
-  }
-  ~HandlerFrame() { innermost = outer; }
-  HandlerFrame(const HandlerFrame&) = delete;
-  HandlerFrame& operator=(const HandlerFrame&) = delete;
-
-  static bool Contains(const void* allocator) {
-    for (const HandlerFrame* f = innermost; f != nullptr; f = f->outer) {
-      if (f->owner == allocator) return true;
-    }
-    return false;
-  }
-
-  const void* const owner;
-  HandlerFrame* const outer;
-  static thread_local HandlerFrame* innermost;
-};
-
-thread_local HandlerFrame* HandlerFrame::innermost = nullptr;
+uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
 
 class CachingAllocator::Impl {
  public:
   Impl(DeviceMemory* device, const Options& options)
-      : ledger_{.device = device, .budget = options.budget.count()},
-        partial_(device->supports_partial_decommit()),
+      : history_(options.history_events > 0 ? std::make_unique<HistoryRing>(options.history_events)
+                                            : nullptr),
+        ledger_(device, options.budget, history_.get()),
+        streams_(options.streams),
         capacity_(std::min(device->capacity().count(), kMaxRequest)),
-        heaps_{Heap(&ledger_), Heap(&ledger_)},
-        small_(&pages_) {}
+        arenas_([this, limits = options.limits](StreamId stream) {
+          return std::make_unique<Arena>(&ledger_, &pages_, streams_, stream, limits);
+        }) {}
 
-  absl::StatusOr<void*> Allocate(Bytes size, OutOfMemory* details);
-  void Free(void* pointer);
+  absl::StatusOr<void*> Allocate(Bytes size, const Request& request, OutOfMemory* details);
+  void Free(void* pointer, Bytes asked);
+  bool RecordUse(const void* address, StreamId stream);
   Bytes SizeOf(void* pointer) const;
+  std::optional<BlockInfo> Find(const void* pointer) const;
   bool Owns(const void* pointer) const;
+  PoolId CreatePool() { return arenas_.CreatePool(); }
+  absl::Status DestroyPool(PoolId pool);
+  absl::StatusOr<Bytes> TrimPool(PoolId pool);
+  void Settle();
   AllocatorStats Stats() const;
+  Snapshot TakeSnapshot() const;
+  HistoryRing* history() const { return history_.get(); }
   void ResetPeaks();
   void SetPressureHandler(PressureHandler handler);
   Bytes ReleaseCached(Bytes at_least);
   Bytes LargestFreeRange() const;
   void SetBudget(Bytes budget);
-  Bytes Budget() const;
+  Bytes Budget() const { return Bytes(ledger_.budget()); }
   void CheckInvariants() const;
   void LockForFork();
   void UnlockAfterFork();
 
  private:
-  // Why a request did not fit.
-  struct Shortage {
-    int64_t bytes = 0;
-    bool device_exhausted = false;
-    bool needs_contiguous = false;
-  };
+  class AllLocks;
 
-  Heap& HeapFor(size_t size) { return heaps_[size < kSmallHeapBelow ? 0 : 1]; }
-  absl::StatusOr<void*> AllocateSmall(Bytes size, OutOfMemory* details);
-  absl::StatusOr<Block*> Obtain(size_t size, size_t alignment, Bytes asked,
-                                std::unique_lock<std::mutex>* lock, OutOfMemory* details);
-  Block* TryObtain(size_t size, size_t alignment, Shortage* shortage);
-  Block* TryPartial(Heap* heap, size_t size, size_t alignment, Shortage* shortage);
-  Block* CarveOrReserve(Heap* heap, size_t size, size_t alignment, Shortage* shortage);
-  bool CommitInBudget(Heap* heap, Block* block, Shortage* shortage);
-  Block* TryWhole(Heap* heap, size_t size, size_t alignment, Shortage* shortage);
-  bool CallHandler(Bytes asked, const Shortage& shortage, std::unique_lock<std::mutex>* lock);
+  void* TryAllocate(Arena* arena, Bytes size, const Request& request, Shortage* shortage);
+  bool ReclaimElsewhere(const Arena* arena, const Shortage& shortage);
+  bool WaitAndReclaim(const Shortage& shortage, bool only_if_enough);
+  bool CallHandler(Bytes asked, const Shortage& shortage);
+  absl::StatusOr<void*> AllocateHard(Arena* arena, Bytes size, const Request& request,
+                                     Shortage shortage, OutOfMemory* details);
   absl::Status Fail(Bytes asked, const Shortage& shortage, OutOfMemory* details);
-  int64_t GiveBack(int64_t wanted);
-  void EnforceBudget();
-  bool FlushSmall();
-  void ReleaseChunks(const std::vector<Block*>& chunks);
-  int64_t CountFrees() const { return large_frees_ + small_.Count().frees; }
-  void NotePeakLive(int64_t live) { peak_live_ = std::max(peak_live_, live); }
+  int64_t CountFrees() const;
   Block* FindLarge(uintptr_t address) const;
+  static Arena& ArenaOf(const Block* block) { return Arena::Of(block); }
+  static Arena& ArenaOf(const SmallCache::Slab* slab) {
+    return Arena::Of(SmallCache::ChunkOf(slab));
+  }
 
-  mutable std::mutex mutex_;  // guards all that changes, but for the shards of small_
-  HeapLedger ledger_;
-  const bool partial_;
+  const std::unique_ptr<HistoryRing> history_;
+  Ledger ledger_;
+  StreamOrder* const streams_;
   const int64_t capacity_;  // asked for once: it may be a system call
   PageMap pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
-  Heap heaps_[2];
-  SmallCache small_;
+  ArenaRegistry arenas_;
+
+  mutable std::mutex handler_mutex_;
   std::shared_ptr<const PressureHandler> handler_;
-  int64_t large_live_ = 0;
-  int64_t large_allocations_ = 0;
-  int64_t large_frees_ = 0;
-  int64_t peak_live_ = 0;
-  int64_t failures_ = 0;
-  int64_t pressure_calls_ = 0;
+  Ledger::Count failures_{0};
+  Ledger::Count pressure_calls_{0};
+  Ledger::Count waits_{0};
 };
 
-absl::StatusOr<void*> CachingAllocator::Impl::Allocate(Bytes size, OutOfMemory* details) {
+absl::StatusOr<void*> CachingAllocator::Impl::Allocate(Bytes size, const Request& request,
+                                                       OutOfMemory* details) {
   if (size == Bytes(0)) return nullptr;
   if (size < Bytes(0)) return absl::InvalidArgumentError("negative size");
-  if (size.count() <= static_cast<int64_t>(SmallCache::kMaxSize)) {
-    return AllocateSmall(size, details);
-  }
-  const size_t rounded = (std::min(size.count(), kMaxRequest + 1) + 63) / 64 * 64;
-  std::unique_lock<std::mutex> lock(mutex_);
-  absl::StatusOr<Block*> block = Obtain(rounded, Heap::kAlignment, size, &lock, details);
-  if (!block.ok()) return std::move(block).status();
-  const uintptr_t address = (*block)->begin;
-  pages_.Set(address, reinterpret_cast<uintptr_t>(*block));
-  ++large_allocations_;
-  large_live_ += rounded;
-  NotePeakLive(large_live_ + small_.approximate_live());
-  return reinterpret_cast<void*>(address);
-}
-
-absl::StatusOr<void*> CachingAllocator::Impl::AllocateSmall(Bytes size, OutOfMemory* details) {
-  const int size_class = SmallCache::ClassOf(size.count());
-  uintptr_t address = small_.Pop(size_class);
-  if (address != 0) return reinterpret_cast<void*>(address);
-  std::unique_lock<std::mutex> lock(mutex_);
-  while ((address = small_.TakeFromSlabs(size_class)) == 0) {
-    absl::StatusOr<Block*> chunk =
-        Obtain(SmallCache::kChunkSize, SmallCache::kChunkSize, size, &lock, details);
-    if (!chunk.ok()) return std::move(chunk).status();
-    small_.AddChunk(size_class, *chunk);
-  }
-  NotePeakLive(large_live_ + small_.approximate_live());
-  return reinterpret_cast<void*>(address);
-}
-
-// Gets a live, committed block, if need be by giving cached memory back and by calling the handler,
-// for which the lock is released.
-absl::StatusOr<Block*> CachingAllocator::Impl::Obtain(size_t size, size_t alignment, Bytes asked,
-                                                      std::unique_lock<std::mutex>* lock,
-                                                      OutOfMemory* details) {
+  Arena* arena = arenas_.Find(request.stream, request.pool);
+  if (arena == nullptr) return absl::FailedPreconditionError("the pool was destroyed");
   Shortage shortage;
-  if (static_cast<int64_t>(size) > std::min(ledger_.budget, capacity_)) {  // nothing can help
-    shortage.device_exhausted = static_cast<int64_t>(size) > capacity_;
-    return Fail(asked, shortage, details);
+  void* block = TryAllocate(arena, size, request, &shortage);
+  if (block == nullptr) {
+    const absl::StatusOr<void*> hard = AllocateHard(arena, size, request, shortage, details);
+    if (!hard.ok()) return hard;
+    block = *hard;
   }
+  ledger_.Remember(HistoryAction::kAlloc, AddressOf(block), size.count(), request.stream);
+  return block;
+}
+
+void* CachingAllocator::Impl::TryAllocate(Arena* arena, Bytes size, const Request& request,
+                                          Shortage* shortage) {
+  if (size.count() <= static_cast<int64_t>(SmallCache::kMaxSize)) {
+    return arena->AllocateSmall(size.count(), shortage);
+  }
+  const int64_t most = std::min(ledger_.budget(), capacity_);
+  if (size.count() > most) {
+    *shortage = {.bytes = size.count() - most, .device_exhausted = size.count() > capacity_};
+    return nullptr;
+  }
+  const size_t rounded = (size.count() + 63) / 64 * 64;
+  return arena->Allocate(rounded, request.stays ? Heap::End::kHigh : Heap::End::kLow, size.count(),
+                         shortage);
+}
+
+// What other arenas have cached goes back to the device, as far as that needs no waiting.
+bool CachingAllocator::Impl::ReclaimElsewhere(const Arena* arena, const Shortage& shortage) {
+  int64_t freed = 0;
+  for (Arena* other : arenas_.All()) {
+    if (other == arena || freed >= shortage.bytes) continue;
+    freed += other->GiveBack(shortage.bytes - freed, /*wait=*/false);
+  }
+  return freed > 0;
+}
+
+// The same by waiting for the device; with `only_if_enough` only where that can cover the shortage.
+bool CachingAllocator::Impl::WaitAndReclaim(const Shortage& shortage, bool only_if_enough) {
+  if (streams_ == nullptr) return false;
+  const std::vector<Arena*> arenas = arenas_.All();
+  int64_t waitable = 0;
+  for (const Arena* arena : arenas) waitable += arena->CountWaitable();
+  if (waitable == 0 || (only_if_enough && waitable < shortage.bytes)) return false;
+  Ledger::Note(&waits_);
+  int64_t freed = 0;
+  bool settled = false;
+  for (Arena* arena : arenas) {
+    settled |= arena->Settle(/*wait=*/true);
+    if (freed < shortage.bytes) freed += arena->GiveBack(shortage.bytes - freed, /*wait=*/true);
+  }
+  return settled || freed > 0;
+}
+
+// What did not fit in at first: other arenas' caches, waiting, the pressure handler, in this order.
+absl::StatusOr<void*> CachingAllocator::Impl::AllocateHard(Arena* arena, Bytes size,
+                                                           const Request& request,
+                                                           Shortage shortage,
+                                                           OutOfMemory* details) {
+  if (size.count() > std::min(ledger_.budget(), capacity_)) {  // nothing can help
+    return Fail(size, shortage, details);
+  }
+  const auto retry = [&] { return TryAllocate(arena, size, request, &shortage); };
   int64_t frees = -1;
   int idle_rounds = 0;
   for (bool again = true;;) {
-    shortage = Shortage();
-    Block* block = TryObtain(size, alignment, &shortage);
-    if (block == nullptr && FlushSmall()) block = TryObtain(size, alignment, &shortage);
-    if (block != nullptr) return block;
-    if (!again || handler_ == nullptr || HandlerFrame::Contains(this)) break;
+    if (ReclaimElsewhere(arena, shortage)) {
+      if (void* block = retry()) return block;
+    }
+    if (WaitAndReclaim(shortage, /*only_if_enough=*/again)) {
+      if (void* block = retry()) return block;
+    }
+    if (!again || HandlerFrame::Contains(this)) break;
     const int64_t frees_now = CountFrees();
     idle_rounds = frees_now == frees ? idle_rounds + 1 : 0;
     frees = frees_now;
     if (idle_rounds == kMaxIdleRounds) break;
     // When it has nothing more, one last look: another thread may have freed something meanwhile.
-    again = CallHandler(asked, shortage, lock);
+    again = CallHandler(size, shortage);
+    if (void* block = retry()) return block;
   }
-  return Fail(asked, shortage, details);
+  return Fail(size, shortage, details);
 }
 
-bool CachingAllocator::Impl::CallHandler(Bytes asked, const Shortage& shortage,
-                                         std::unique_lock<std::mutex>* lock) {
-  const std::shared_ptr<const PressureHandler> handler = handler_;
+bool CachingAllocator::Impl::CallHandler(Bytes asked, const Shortage& shortage) {
+  std::shared_ptr<const PressureHandler> handler;
+  {
+    std::lock_guard<std::mutex> lock(handler_mutex_);
+    handler = handler_;
+  }
+  if (handler == nullptr) return false;
   const MemoryPressure pressure{.requested = asked,
                                 .shortfall = Bytes(std::max<int64_t>(shortage.bytes, 1)),
                                 .needs_contiguous = shortage.needs_contiguous};
-  ++pressure_calls_;
-  lock->unlock();
-  bool again = false;
-  {
-    HandlerFrame frame(this);
-    again = (*handler)(pressure);
-  }
-  lock->lock();
-  return again;
+  Ledger::Note(&pressure_calls_);
+  HandlerFrame frame(this);
+  return (*handler)(pressure);
 }
 
 absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
                                           OutOfMemory* details) {
-  ++failures_;
+  Ledger::Note(&failures_);
+  const AllocatorStats stats = Stats();
+  ledger_.Remember(HistoryAction::kOom,
+                   static_cast<uintptr_t>(std::max<int64_t>(ledger_.room(), 0)), asked.count(),
+                   kDefaultStream);
   OutOfMemory numbers;
   numbers.asked = asked;
-  numbers.budget = Bytes(ledger_.budget);
-  numbers.device_capacity = ledger_.device->capacity();
-  numbers.held = Bytes(ledger_.held);
-  numbers.live = Bytes(large_live_ + small_.Count().live_bytes);
-  numbers.cached = numbers.held - numbers.live;
-  numbers.largest_free_range = Bytes(std::max(heaps_[0].largest_free(), heaps_[1].largest_free()));
+  numbers.budget = stats.budget;
+  numbers.device_capacity = ledger_.device().capacity();
+  numbers.held = stats.held;
+  numbers.live = stats.live;
+  numbers.cached = stats.cached + stats.awaiting;
+  numbers.largest_free_range = LargestFreeRange();
   numbers.device_exhausted = shortage.device_exhausted;
   numbers.needs_contiguous = shortage.needs_contiguous;
   if (details != nullptr) *details = numbers;
   return absl::ResourceExhaustedError(FormatOutOfMemory(numbers));
 }
 
-Block* CachingAllocator::Impl::TryObtain(size_t size, size_t alignment, Shortage* shortage) {
-  Heap* heap = &HeapFor(size);
-  return partial_ ? TryPartial(heap, size, alignment, shortage)
-                  : TryWhole(heap, size, alignment, shortage);
-}
-
-Block* CachingAllocator::Impl::TryPartial(Heap* heap, size_t size, size_t alignment,
-                                          Shortage* shortage) {
-  Block* block = CarveOrReserve(heap, size, alignment, shortage);
-  if (block == nullptr) return nullptr;
-  if (CommitInBudget(heap, block, shortage)) return block;
-  heap->Abandon(block);
-  const size_t granule = ledger_.device->granularity().count();
-  if (shortage->device_exhausted || alignment >= granule) return nullptr;
-  // Now all of the cache has gone, and the place that was best with it may touch one granule more
-  // than the size needs. A place that starts with a granule does not.
-  Shortage aligned;
-  block = CarveOrReserve(heap, size, granule, &aligned);
-  if (block == nullptr) return nullptr;
-  if (CommitInBudget(heap, block, &aligned)) return block;
-  heap->Abandon(block);
-  if (!aligned.device_exhausted) shortage->bytes = std::min(shortage->bytes, aligned.bytes);
-  return nullptr;
-}
-
-Block* CachingAllocator::Impl::CarveOrReserve(Heap* heap, size_t size, size_t alignment,
-                                              Shortage* shortage) {
-  Block* block = heap->Carve(size, alignment);
-  if (block != nullptr) return block;
-  const size_t padded = size + alignment - Heap::kAlignment;
-  if (!heap->AddSegment(padded, false).ok() && !heap->AddSegment(padded, true).ok()) {
-    GiveBack(INT64_MAX);  // unreserves empty segments: this is about addresses
-    if (!heap->AddSegment(padded, true).ok()) {
-      *shortage = {.bytes = static_cast<int64_t>(size), .device_exhausted = true};
-      return nullptr;
-    }
-  }
-  block = heap->Carve(size, alignment);
-  EBB_CHECK(block != nullptr) << "a new segment must be large enough";
-  return block;
-}
-
-bool CachingAllocator::Impl::CommitInBudget(Heap* heap, Block* block, Shortage* shortage) {
-  int64_t missing = heap->UncommittedBytes(block);
-  if (missing == 0) return true;
-  // The block is out of the free ones, so what is given back is never what it will use.
-  GiveBack(ledger_.held + missing - ledger_.budget);
-  if (ledger_.held + missing > ledger_.budget) {
-    shortage->bytes = ledger_.held + missing - ledger_.budget;
-    return false;
-  }
-  if (heap->CommitBlock(block).ok()) return true;
-  missing = heap->UncommittedBytes(block);
-  if (GiveBack(missing) > 0 && ledger_.held + missing <= ledger_.budget &&
-      heap->CommitBlock(block).ok()) {
-    return true;
-  }
-  *shortage = {.bytes = heap->UncommittedBytes(block), .device_exhausted = true};
-  return false;
-}
-
-Block* CachingAllocator::Impl::TryWhole(Heap* heap, size_t size, size_t alignment,
-                                        Shortage* shortage) {
-  Block* block = heap->Carve(size, alignment);
-  if (block != nullptr) return block;
-  const size_t padded = size + alignment - Heap::kAlignment;
-  const auto roomy = static_cast<int64_t>(heap->SegmentSize(padded, false));
-  if (ledger_.held + roomy <= ledger_.budget && heap->AddSegment(padded, false).ok()) {
-    return heap->Carve(size, alignment);
-  }
-  const auto exact = static_cast<int64_t>(heap->SegmentSize(padded, true));
-  GiveBack(ledger_.held + exact - ledger_.budget);
-  const int64_t over = ledger_.held + exact - ledger_.budget;
-  if (over <= 0) {
-    absl::Status status = heap->AddSegment(padded, true);
-    if (!status.ok() && GiveBack(exact) > 0) status = heap->AddSegment(padded, true);
-    if (status.ok()) return heap->Carve(size, alignment);
-    shortage->device_exhausted = true;
-  }
-  const int64_t cached = ledger_.held - large_live_ - small_.approximate_live();
-  shortage->bytes = over > 0 ? over : exact;
-  shortage->needs_contiguous = cached >= static_cast<int64_t>(size);
-  return nullptr;
-}
-
-// The large heap first: its blocks give most for a call of the device.
-int64_t CachingAllocator::Impl::GiveBack(int64_t wanted) {
-  if (wanted <= 0) return 0;
-  const int64_t large = heaps_[1].GiveBack(wanted);
-  return large + (large < wanted ? heaps_[0].GiveBack(wanted - large) : 0);
-}
-
-void CachingAllocator::Impl::ReleaseChunks(const std::vector<Block*>& chunks) {
-  for (Block* chunk : chunks) HeapFor(SmallCache::kChunkSize).Release(chunk);
-}
-
-// Returns true when that freed any memory of the heap.
-bool CachingAllocator::Impl::FlushSmall() {
-  std::vector<Block*> chunks;
-  small_.Flush(&chunks);
-  ReleaseChunks(chunks);
-  return !chunks.empty();
-}
-
+// The block that a page's word stands for, if it starts there; live or not.
 Block* CachingAllocator::Impl::FindLarge(uintptr_t address) const {
   const uintptr_t word = pages_.Get(address);
-  if (word == 0 || (word & 1) != 0) return nullptr;
-  Block* block = reinterpret_cast<Block*>(word);
-  return block->begin == address ? block : nullptr;
+  return word == 0 || SmallCache::SlabOf(word) != nullptr ? nullptr
+                                                          : reinterpret_cast<Block*>(word);
 }
 
-void CachingAllocator::Impl::Free(void* pointer) {
+void CachingAllocator::Impl::Free(void* pointer, Bytes asked) {
   if (pointer == nullptr) return;
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const uintptr_t address = AddressOf(pointer);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
-    uintptr_t overflow[SmallCache::kMaxBatch];
-    const size_t count = small_.Push(slab, address, overflow);
-    if (count == 0) return;
-    std::vector<Block*> chunks;
-    std::lock_guard<std::mutex> lock(mutex_);
-    small_.ReturnObjects(overflow, count, &chunks);
-    ReleaseChunks(chunks);
-    EnforceBudget();
+    ArenaOf(slab).FreeSmall(slab, address, asked.count());
     return;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
   Block* block = FindLarge(address);
   EBB_CHECK(block != nullptr) << "free of " << pointer
                               << ": freed twice, inside a block, or not allocated here";
-  pages_.Set(address, 0);
-  ++large_frees_;
-  large_live_ -= block->size();
-  HeapFor(block->size()).Release(block);
-  EnforceBudget();
-}
-
-// After the budget was lowered below what was held, each free brings held nearer to it.
-void CachingAllocator::Impl::EnforceBudget() {
-  if (ledger_.held > ledger_.budget) GiveBack(ledger_.held - ledger_.budget);
+  ArenaOf(block).FreeLarge(block, address, asked.count());
 }
 
 Bytes CachingAllocator::Impl::SizeOf(void* pointer) const {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const uintptr_t address = AddressOf(pointer);
   if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
     EBB_CHECK(SmallCache::IsLive(slab, address)) << "size of " << pointer << ": not a live block";
     return Bytes(static_cast<int64_t>(SmallCache::ObjectSize(slab)));
   }
   // Without the lock: neither the word nor a live block's ends change until it is freed.
   const Block* block = FindLarge(address);
-  EBB_CHECK(block != nullptr) << "size of " << pointer << ": not a live block";
+  EBB_CHECK(block != nullptr && block->begin == address)
+      << "size of " << pointer << ": not a live block";
   return Bytes(static_cast<int64_t>(block->size()));
 }
 
+std::optional<CachingAllocator::BlockInfo> CachingAllocator::Impl::Find(const void* pointer) const {
+  const uintptr_t address = AddressOf(pointer);
+  const auto bytes = [](size_t size) { return Bytes(static_cast<int64_t>(size)); };
+  if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
+    const uintptr_t start = SmallCache::StartOf(slab, address);
+    if (!SmallCache::IsLive(slab, start)) return std::nullopt;
+    const Arena& arena = ArenaOf(slab);
+    return BlockInfo{reinterpret_cast<void*>(start), bytes(SmallCache::ObjectSize(slab)),
+                     bytes(SmallCache::AskedSize(slab, start)), arena.stream(), arena.pool()};
+  }
+  constexpr auto kReach = static_cast<uintptr_t>(kMaxRequest);
+  uintptr_t word = pages_.FindAtOrBefore(address, kReach);
+  if (word != 0 && SmallCache::SlabOf(word) == nullptr &&
+      reinterpret_cast<const Block*>(word)->begin > address) {
+    // The block that starts in the address's page starts behind it.
+    constexpr uintptr_t kInPage = (uintptr_t{1} << PageMap::kPageBits) - 1;
+    word = pages_.FindAtOrBefore((address & ~kInPage) - 1, kReach);
+  }
+  if (word == 0 || SmallCache::SlabOf(word) != nullptr) return std::nullopt;
+  const auto* block = reinterpret_cast<const Block*>(word);
+  const Arena& arena = ArenaOf(block);
+  std::lock_guard<std::mutex> lock(arena.mutex());
+  if (address < block->begin || address >= block->end) return std::nullopt;
+  if (!arena.IsLiveLocked(block, block->begin)) return std::nullopt;
+  return BlockInfo{reinterpret_cast<void*>(block->begin), bytes(block->size()), Bytes(block->asked),
+                   arena.stream(), arena.pool()};
+}
+
+bool CachingAllocator::Impl::RecordUse(const void* address, StreamId stream) {
+  const std::optional<BlockInfo> info = Find(address);
+  if (!info.has_value()) return false;
+  const uintptr_t begin = AddressOf(info->begin);
+  if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(begin))) {
+    ArenaOf(slab).AddUse(begin, stream);
+  } else {
+    ArenaOf(FindLarge(begin)).AddUse(begin, stream);
+  }
+  return true;
+}
+
 bool CachingAllocator::Impl::Owns(const void* pointer) const {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (pages_.Get(address) == 0) return false;  // most foreign pointers end here, without the lock
-  std::lock_guard<std::mutex> lock(mutex_);
-  const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address));
-  return slab != nullptr ? SmallCache::IsLive(slab, address) : FindLarge(address) != nullptr;
+  const uintptr_t address = AddressOf(pointer);
+  const uintptr_t word = pages_.Get(address);
+  if (word == 0) return false;  // most foreign pointers end here, without a lock
+  if (const SmallCache::Slab* slab = SmallCache::SlabOf(word)) {
+    return SmallCache::IsLive(slab, address);
+  }
+  const auto* block = reinterpret_cast<const Block*>(word);
+  return ArenaOf(block).IsLive(block, address);
+}
+
+absl::Status CachingAllocator::Impl::DestroyPool(PoolId pool) {
+  if (pool == kSharedPool || !arenas_.PoolExists(pool)) {
+    return absl::FailedPreconditionError("there is no such pool");
+  }
+  for (Arena* arena : arenas_.DestroyPool(pool)) {
+    arena->Trim(INT64_MAX, /*wait=*/false, /*small_too=*/true);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Bytes> CachingAllocator::Impl::TrimPool(PoolId pool) {
+  if (!arenas_.PoolExists(pool)) return absl::FailedPreconditionError("there is no such pool");
+  int64_t freed = 0;
+  for (Arena* arena : arenas_.OfPool(pool)) {
+    freed += arena->Trim(INT64_MAX, /*wait=*/true, /*small_too=*/true);
+  }
+  return Bytes(freed);
+}
+
+void CachingAllocator::Impl::Settle() {
+  if (streams_ == nullptr) return;
+  for (Arena* arena : arenas_.All()) arena->Settle(/*wait=*/false);
+}
+
+// The locks of all arenas, for looking at all of them at one moment.
+class CachingAllocator::Impl::AllLocks {
+ public:
+  explicit AllLocks(const Impl& impl) : arenas_(impl.arenas_.All()) {
+    for (const Arena* arena : arenas_) locks_.emplace_back(arena->mutex());
+  }
+  const std::vector<Arena*>& arenas() const { return arenas_; }
+
+ private:
+  const std::vector<Arena*> arenas_;
+  std::vector<std::unique_lock<std::mutex>> locks_;
+};
+
+int64_t CachingAllocator::Impl::CountFrees() const {
+  int64_t frees = 0;
+  for (const Arena* arena : arenas_.All()) frees += arena->CountFrees();
+  return frees;
 }
 
 AllocatorStats CachingAllocator::Impl::Stats() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const SmallCache::Counts small = small_.Count();
   AllocatorStats stats;
-  stats.budget = Bytes(ledger_.budget);
-  stats.held = Bytes(ledger_.held);
-  stats.live = Bytes(large_live_ + small.live_bytes);
-  stats.cached = stats.held - stats.live;
-  stats.reserved = Bytes(ledger_.reserved);
-  stats.peak_held = Bytes(ledger_.peak_held);
-  stats.peak_live = std::max(Bytes(peak_live_), stats.live);
-  stats.allocations = large_allocations_ + small.allocations;
-  stats.frees = large_frees_ + small.frees;
-  stats.live_blocks = stats.allocations - stats.frees;
+  const AllLocks locks(*this);
+  Arena::Counts counts;
+  for (const Arena* arena : locks.arenas()) counts += arena->CountLocked();
+  stats.budget = Budget();
+  stats.held = Bytes(ledger_.held().now());
+  stats.live = Bytes(counts.live);
+  stats.asked = Bytes(counts.asked);
+  stats.rounding = stats.live - stats.asked;
+  stats.awaiting = Bytes(counts.awaiting);
+  stats.cached = stats.held - stats.live - stats.awaiting;
+  stats.reserved = Bytes(ledger_.reserved.load());
+  stats.peak_held = Bytes(ledger_.held().peak());
+  stats.peak_live = std::max(Bytes(ledger_.live.peak()), stats.live);
+  stats.peak_awaiting = Bytes(ledger_.awaiting.peak());
+  stats.live_blocks = counts.live_blocks;
+  stats.allocations = counts.allocations;
+  stats.frees = counts.frees;
   stats.failures = failures_;
-  stats.device_commits = ledger_.device_commits;
-  stats.device_decommits = ledger_.device_decommits;
+  stats.device_commits = ledger_.commits;
+  stats.device_decommits = ledger_.decommits;
+  stats.device_moves = ledger_.moves;
   stats.pressure_calls = pressure_calls_;
+  stats.waits = waits_;
+  stats.arenas = static_cast<int64_t>(locks.arenas().size());
   return stats;
 }
 
-void CachingAllocator::Impl::ResetPeaks() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ledger_.peak_held = ledger_.held;
-  peak_live_ = large_live_ + small_.Count().live_bytes;
+Snapshot CachingAllocator::Impl::TakeSnapshot() const {
+  Snapshot snapshot;
+  snapshot.settings = {{"budget", FormatBytes(Budget())}};
+  {
+    const AllLocks locks(*this);
+    for (const Arena* arena : locks.arenas()) {
+      arena->small().LockShards();
+      arena->AppendPictureLocked(&snapshot.segments);
+      arena->small().UnlockShards();
+    }
+  }
+  if (history_ != nullptr) {
+    history_->Add(HistoryAction::kSnapshot, 0, Bytes(0), kDefaultStream);
+    snapshot.history = history_->Read();
+  }
+  return snapshot;
 }
+
+void CachingAllocator::Impl::ResetPeaks() { ledger_.RestartPeaks(); }
 
 void CachingAllocator::Impl::SetPressureHandler(PressureHandler handler) {
   std::shared_ptr<const PressureHandler> fresh;
   if (handler) fresh = std::make_shared<const PressureHandler>(std::move(handler));
-  std::lock_guard<std::mutex> lock(mutex_);
-  handler_.swap(fresh);  // the old one goes with `fresh`, after the lock, or with its last call
+  std::lock_guard<std::mutex> lock(handler_mutex_);
+  handler_.swap(fresh);  // the old one goes with `fresh`, or with its last call
 }
 
 Bytes CachingAllocator::Impl::ReleaseCached(Bytes at_least) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  int64_t freed = GiveBack(at_least.count());
-  if (freed < at_least.count() && FlushSmall()) freed += GiveBack(at_least.count() - freed);
+  int64_t freed = 0;
+  for (const bool small_too : {false, true}) {
+    for (Arena* arena : arenas_.All()) {
+      if (freed >= at_least.count()) break;
+      if (arena->keeps_cache()) continue;
+      freed += arena->Trim(at_least.count() - freed, /*wait=*/true, small_too);
+    }
+  }
+  if (freed < at_least.count()) ledger_.ReleaseRetained();
   return Bytes(freed);
 }
 
 Bytes CachingAllocator::Impl::LargestFreeRange() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return Bytes(static_cast<int64_t>(std::max(heaps_[0].largest_free(), heaps_[1].largest_free())));
+  Bytes largest;
+  for (const Arena* arena : arenas_.All()) largest = std::max(largest, arena->LargestFree());
+  return largest;
 }
 
 void CachingAllocator::Impl::SetBudget(Bytes budget) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ledger_.budget = budget.count();
-  EnforceBudget();
-  if (ledger_.held > ledger_.budget && FlushSmall()) EnforceBudget();
-}
-
-Bytes CachingAllocator::Impl::Budget() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return Bytes(ledger_.budget);
+  ledger_.set_budget(budget.count());
+  if (ledger_.room() < 0) ReleaseCached(Bytes(-ledger_.room()));
 }
 
 void CachingAllocator::Impl::CheckInvariants() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const AllLocks locks(*this);
   int64_t committed = 0;
-  for (const Heap& heap : heaps_) {
-    heap.CheckInvariants();
-    committed += heap.CountCommitted();
-  }
-  EBB_CHECK(committed == ledger_.held) << committed << " committed, " << ledger_.held << " held";
-  EBB_CHECK(ledger_.held <= ledger_.peak_held);
+  for (const Arena* arena : locks.arenas()) committed += arena->CheckLocked();
+  EBB_CHECK(committed == ledger_.held().now())
+      << committed << " committed, " << ledger_.held().now() << " held";
 }
 
 void CachingAllocator::Impl::LockForFork() {
-  mutex_.lock();
-  small_.LockShards();
+  handler_mutex_.lock();
+  arenas_.mutex().lock();
+  arenas_.ForEachLocked([](const Arena& arena) {
+    arena.mutex().lock();
+    arena.small().LockShards();
+  });
 }
 
 void CachingAllocator::Impl::UnlockAfterFork() {
-  small_.UnlockShards();
-  mutex_.unlock();
+  arenas_.ForEachLocked([](const Arena& arena) {
+    arena.small().UnlockShards();
+    arena.mutex().unlock();
+  });
+  arenas_.mutex().unlock();
+  handler_mutex_.unlock();
 }
 
 CachingAllocator::CachingAllocator(DeviceMemory* device, Options options)
@@ -456,18 +452,31 @@ CachingAllocator::CachingAllocator(DeviceMemory* device, Options options)
 
 CachingAllocator::~CachingAllocator() = default;
 
-absl::StatusOr<void*> CachingAllocator::Allocate(Bytes size, OutOfMemory* details) {
-  return impl_->Allocate(size, details);
+absl::StatusOr<void*> CachingAllocator::Allocate(Bytes size, const Request& request,
+                                                 OutOfMemory* details) {
+  return impl_->Allocate(size, request, details);
 }
 
-void CachingAllocator::Free(void* block) { impl_->Free(block); }
+void CachingAllocator::Free(void* block, Bytes asked) { impl_->Free(block, asked); }
+
+bool CachingAllocator::RecordUse(const void* address, StreamId stream) {
+  return impl_->RecordUse(address, stream);
+}
 
 Bytes CachingAllocator::SizeOf(void* block) const { return impl_->SizeOf(block); }
 
+std::optional<CachingAllocator::BlockInfo> CachingAllocator::Find(const void* address) const {
+  return impl_->Find(address);
+}
+
 bool CachingAllocator::Owns(const void* address) const { return impl_->Owns(address); }
-
+PoolId CachingAllocator::CreatePool() { return impl_->CreatePool(); }
+absl::Status CachingAllocator::DestroyPool(PoolId pool) { return impl_->DestroyPool(pool); }
+absl::StatusOr<Bytes> CachingAllocator::TrimPool(PoolId pool) { return impl_->TrimPool(pool); }
+void CachingAllocator::Settle() { impl_->Settle(); }
 AllocatorStats CachingAllocator::stats() const { return impl_->Stats(); }
-
+Snapshot CachingAllocator::TakeSnapshot() const { return impl_->TakeSnapshot(); }
+HistoryRing* CachingAllocator::history() const { return impl_->history(); }
 void CachingAllocator::ResetPeaks() { impl_->ResetPeaks(); }
 
 void CachingAllocator::SetPressureHandler(PressureHandler handler) {
@@ -475,17 +484,11 @@ void CachingAllocator::SetPressureHandler(PressureHandler handler) {
 }
 
 Bytes CachingAllocator::ReleaseCached(Bytes at_least) { return impl_->ReleaseCached(at_least); }
-
 Bytes CachingAllocator::largest_free_range() const { return impl_->LargestFreeRange(); }
-
 void CachingAllocator::set_budget(Bytes budget) { impl_->SetBudget(budget); }
-
 Bytes CachingAllocator::budget() const { return impl_->Budget(); }
-
 void CachingAllocator::CheckInvariants() const { impl_->CheckInvariants(); }
-
 void CachingAllocator::LockForFork() { impl_->LockForFork(); }
-
 void CachingAllocator::UnlockAfterFork() { impl_->UnlockAfterFork(); }
 
 }  // namespace ebbtide

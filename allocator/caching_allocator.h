@@ -5,17 +5,23 @@
 // moment. When a request does not fit, it gives cached memory back to the device, then asks the
 // pressure handler to free something, then fails.
 //
-// Memory is committed in granules of the device and may be given back a granule at a time (where
-// the device can), so free addresses between live blocks cost nothing and a request needs budget,
-// not a hole of the right size. Blocks up to 4 KiB are served from slabs through caches that are
-// spread over the threads; they rarely touch the allocator's lock. Larger ones are found in O(1) by
-// size class, within 1/32 of the best fit. Bookkeeping lies outside the blocks, which are never
-// read or written, so the memory need not be accessible to this process.
+// Each stream has an arena of its own, with its own lock. What is freed on a stream is handed out
+// again at once on that stream: work that is queued there later runs later. To other streams memory
+// passes in whole granules, once the device is done with what was queued when they were freed. On a
+// device without streams, such as host memory, there is one arena, for all threads.
+//
+// Memory is committed in granules of the device and may be given back or moved a granule at a time
+// (where the device can), so free addresses between live blocks cost nothing and a request needs
+// budget, not a hole of the right size. Blocks up to 4 KiB are served from slabs through caches
+// that are spread over the threads; they rarely touch the arena's lock. Larger ones are found in
+// O(1) by size class, within 1/32 of the best fit. Bookkeeping lies outside the blocks, which are
+// never read or written, so the memory need not be accessible to this process.
 //
 // Thread safety: all functions may be called from any thread at once, and blocks may be freed by
-// another thread than the one that allocated them. Ownership: the DeviceMemory must outlive the
-// allocator; at destruction all memory goes back, live blocks included. Freeing what was not
-// allocated here, an interior pointer or a block a second time aborts with a text that says so.
+// another thread than the one that allocated them. Ownership: the device and the streams must
+// outlive the allocator; at destruction all memory goes back, live blocks included. Freeing what
+// was not allocated here, an interior pointer or a block a second time aborts with a text that says
+// so.
 
 #ifndef EBBTIDE_ALLOCATOR_CACHING_ALLOCATOR_H_
 #define EBBTIDE_ALLOCATOR_CACHING_ALLOCATOR_H_
@@ -23,30 +29,45 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "allocator/arena.h"
+#include "allocator/arena_registry.h"
 #include "allocator/device_memory.h"
+#include "allocator/history_ring.h"
 #include "allocator/out_of_memory.h"
+#include "allocator/snapshot.h"
+#include "allocator/stream_order.h"
 #include "base/bytes.h"
 
 namespace ebbtide {
 
-// One consistent picture. held = live + cached; allocations - frees = live blocks.
+// One consistent picture. held = asked + rounding + awaiting + cached; allocations - frees = live
+// blocks.
 struct AllocatorStats {
   Bytes budget = Bytes::Max();
   Bytes held;       // committed at the device, in whole granules
-  Bytes live;       // in blocks handed out, each as SizeOf says
-  Bytes cached;     // held - live
+  Bytes live;       // in blocks handed out, each as SizeOf says: asked + rounding
+  Bytes asked;      // the same blocks with the sizes that were asked for
+  Bytes rounding;   // live - asked
+  Bytes awaiting;   // in freed blocks that other streams may still use
+  Bytes cached;     // free and committed
   Bytes reserved;   // addresses, with or without memory behind them
   Bytes peak_held;  // exact
   Bytes peak_live;  // exact for large blocks; small ones may be missed for up to 64 KiB a thread
+  Bytes peak_awaiting;
   int64_t live_blocks = 0;
   int64_t allocations = 0;  // successful ones
   int64_t frees = 0;
   int64_t failures = 0;          // allocations that ended in ResourceExhausted
   int64_t device_commits = 0;    // calls that obtained memory
   int64_t device_decommits = 0;  // calls that gave memory back
+  int64_t device_moves = 0;      // calls that moved memory
   int64_t pressure_calls = 0;    // calls of the pressure handler
+  int64_t waits = 0;             // times that a request waited for the device
+  int64_t arenas = 0;
 };
 
 // What the pressure handler is told.
@@ -62,6 +83,30 @@ class CachingAllocator {
   struct Options {
     // Most bytes ever held. A budget below what is held already takes effect as memory is freed.
     Bytes budget = Bytes::Max();
+    // The order of the device's streams; null: it has none. Must outlive the allocator.
+    StreamOrder* streams = nullptr;
+    // When and how far free memory is moved instead of growing; see arena.h.
+    Arena::Limits limits = {};
+    // How many events the history remembers; 0: there is none.
+    int64_t history_events = 0;
+  };
+
+  // Whom a block is for.
+  struct Request {
+    StreamId stream = kDefaultStream;
+    PoolId pool = kSharedPool;
+    // The block will stay for long, as parameters do: on devices that cannot take memory away in
+    // parts it is kept apart from those that come and go.
+    bool stays = false;
+  };
+
+  // What is known of a live block.
+  struct BlockInfo {
+    void* begin = nullptr;
+    Bytes size;   // as SizeOf says
+    Bytes asked;  // as it was asked for
+    StreamId stream = kDefaultStream;
+    PoolId pool = kSharedPool;  // also for blocks of a destroyed pool
   };
 
   // Returns true when something was freed and the request is worth another try.
@@ -76,35 +121,74 @@ class CachingAllocator {
   // Returns a block of at least `size` bytes, aligned to 64 bytes at least, content undefined.
   // Size 0 returns nullptr. Errors: ResourceExhausted with FormatOutOfMemory's text (and the
   // numbers in *details unless it is null); InvalidArgument for a negative size.
-  absl::StatusOr<void*> Allocate(Bytes size, OutOfMemory* details = nullptr);
+  absl::StatusOr<void*> Allocate(Bytes size, OutOfMemory* details = nullptr) {
+    return Allocate(size, Request(), details);
+  }
+  // The same for a stream and a pool. FailedPrecondition when the pool does not exist (any more).
+  absl::StatusOr<void*> Allocate(Bytes size, const Request& request,
+                                 OutOfMemory* details = nullptr);
 
-  // Takes a block back. nullptr is ignored. Calls no handler and fails never.
-  void Free(void* block);
+  // Takes a block back: all that will ever use it on its stream has been queued. nullptr is
+  // ignored. Calls no handler and fails never.
+  void Free(void* block) { Free(block, Bytes(-1)); }
+  // The same for callers that know the size: one that differs from what was asked for aborts.
+  void Free(void* block, Bytes asked);
+
+  // Work on `stream` uses the live block that `address` lies in, at its start or not: once freed,
+  // the block is handed out again only after what is queued there at that moment is done. Its own
+  // stream adds nothing. Returns false, and does nothing, for an address in no live block.
+  bool RecordUse(const void* address, StreamId stream);
 
   // Bytes usable in a block: its size rounded up to the allocator's classes. REQUIRES: `block` is
   // live.
   Bytes SizeOf(void* block) const;
 
+  // The live block that `address` lies in, at its start or not; nothing for any other address. Not
+  // to be asked while that very block is freed.
+  std::optional<BlockInfo> Find(const void* address) const;
+
   // True when `address` is the start of a live block of this allocator. For adapters that see
   // foreign pointers as well; racing with Allocate and Free of the very block gives either answer.
   bool Owns(const void* address) const;
 
+  // A pool has memory of its own: nobody else gets what is cached in it, so that the addresses that
+  // a captured graph uses stay the graph's. Blocks may outlive their pool, which is destroyed at
+  // once for new requests; its cache then serves all. FailedPrecondition when there is no such
+  // pool.
+  PoolId CreatePool();
+  absl::Status DestroyPool(PoolId pool);
+  // Gives the cached memory of a pool back to the device, waiting for the device where needed.
+  absl::StatusOr<Bytes> TrimPool(PoolId pool);
+
+  // Frees blocks that other streams have done with. Never waits. Requests that find nothing do this
+  // by themselves.
+  void Settle();
+
   // The numbers of this moment. Stops all other calls for as long as it takes to add them up.
   AllocatorStats stats() const;
+
+  // What lies where at this moment, and the history if there is one: PyTorch's memory viewer shows
+  // it (snapshot_pickle.h). Stops all other calls meanwhile.
+  Snapshot TakeSnapshot() const;
+
+  // What has happened; null when Options::history_events is 0. Records nothing until it is told
+  // what (HistoryRing::Record).
+  HistoryRing* history() const;
 
   // Restarts peak_held and peak_live from the present values.
   void ResetPeaks();
 
   // Called without any lock of the allocator, on the thread whose request does not fit, after all
-  // cached memory was given back. It may free blocks and allocate; an allocation inside it that
-  // does not fit either fails at once and calls no handler. It is asked again as long as it returns
-  // true and blocks are being freed; after eight rounds without a single Free the request fails. An
-  // empty function removes the handler; a call of the old one that is under way still ends.
+  // cached memory was given back, by waiting for the device if that was enough. It may free blocks
+  // and allocate; an allocation inside it that does not fit either fails at once and calls no
+  // handler. It is asked again as long as it returns true and blocks are being freed; after eight
+  // rounds without a single Free the request fails. An empty function removes the handler; a call
+  // of the old one that is under way still ends.
   void SetPressureHandler(PressureHandler handler);
 
   // Gives cached memory back to the device until `at_least` bytes have gone or nothing is left to
-  // give. Returns the bytes given back, which may be more by rounding. Bytes::Max() empties the
-  // cache.
+  // give; waits for the device where it may still use some of that. Private pools keep theirs.
+  // Returns the bytes given back, which may be more by rounding. Bytes::Max() empties the cache.
   Bytes ReleaseCached(Bytes at_least);
 
   // The most contiguous free addresses in segments that are reserved now, with or without memory

@@ -20,6 +20,8 @@
 #ifndef EBBTIDE_ALLOCATOR_DEVICE_MEMORY_H_
 #define EBBTIDE_ALLOCATOR_DEVICE_MEMORY_H_
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
@@ -82,6 +84,21 @@ class DeviceMemory {
 
   // How much memory the device has in all.
   virtual Bytes capacity() const = 0;
+
+  // Memory that the device keeps for itself beyond what is committed, to give it out faster.
+  virtual Bytes retained() const { return Bytes(0); }
+
+  // Bounds that, for a budget that holds for both: `room` says how much may be obtained beyond what
+  // its owner counts as committed (negative: more is committed than the budget allows), where a
+  // Commit counts from before its call and a Decommit or an Unreserve until after it. It is asked
+  // whenever the device would obtain or keep memory, and must be safe on any thread and take no
+  // lock. Null: nothing but the device's own limit. A device that retains memory has one such owner
+  // at a time.
+  using Room = std::function<Bytes()>;
+  virtual void BoundRetained(Room /*room*/) {}
+
+  // Gives up what is retained. Errors: the driver's, when it refuses some.
+  virtual absl::Status ReleaseRetained() { return absl::OkStatus(); }
 
   // True when the bytes at committed addresses can be read and written by this process.
   virtual bool is_host_accessible() const = 0;

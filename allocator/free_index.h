@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FreeIndex finds a free block by size in constant time. Sizes fall into bins: one for each
-// multiple of 64 bytes below 2 KiB, then 32 for each doubling, so that a bin spans 1/32 of its
-// size; a bitmap with a summary above it says which bins hold something. A search looks at a few
-// blocks of the bin that the wanted size falls into (exact repeats, the usual case in training, are
-// found there), then takes from the next bin that is not empty, where everything fits.
+// FreeIndex finds the free block that fits best, in O(log n) whatever the sizes are and in
+// constant time for the sizes that training has. Sizes fall into bins: one for each multiple of 64
+// bytes below 2 KiB, then 32 for each doubling, so that a bin spans 1/32 of its size; a bitmap with
+// a summary above it says which bins hold something. Inside a bin the distinct sizes, mostly one or
+// two, form a treap (Aragon and Seidel, "Randomized Search Trees", FOCS 1989) whose priorities are
+// hashes of the sizes, and objects of one size a list.
 //
 // The links lie in the indexed objects: T has, for each index that it can be in, a member of type
 // FreeLink<T>, and the index is told which. Thread safety: none, the owner locks. Ownership: none;
-// an object must be removed before it goes.
+// an object must be removed before it goes. To replace: the tests compare with a sorted set.
 
 #ifndef EBBTIDE_ALLOCATOR_FREE_INDEX_H_
 #define EBBTIDE_ALLOCATOR_FREE_INDEX_H_
@@ -21,27 +22,36 @@ namespace ebbtide {
 
 template <typename T>
 struct FreeLink {
-  T* prev = nullptr;
+  size_t key = 0;     // 0: not in the index
+  T* prev = nullptr;  // objects of the same key; the first of them stands in the tree
   T* next = nullptr;
-  size_t key = 0;  // 0: not in the index
+  // Of the first of its key only.
+  T* parent = nullptr;
+  T* less = nullptr;
+  T* greater = nullptr;
 };
 
 template <typename T, FreeLink<T> T::*kLink>
 class FreeIndex {
  public:
-  static constexpr size_t kUnit = 64;         // keys are compared exactly, but binned in these
-  static constexpr size_t kSearchDepth = 16;  // blocks looked at in one bin
+  static constexpr size_t kUnit = 64;  // keys are compared exactly, but binned in these
 
   // Files `object` under `key`. A key of 0 keeps it out of the index. REQUIRES: it is not in it.
   void Insert(T* object, size_t key) {
     if (key == 0) return;
     FreeLink<T>& link = object->*kLink;
+    link = {.key = key};
     const size_t bin = BinOf(key);
-    link.key = key;
-    link.prev = nullptr;
-    link.next = heads_[bin];
-    if (link.next != nullptr) (link.next->*kLink).prev = object;
-    heads_[bin] = object;
+    T** place = &roots_[bin];
+    // An equal key has an equal priority: it cannot lie below a smaller one.
+    while (*place != nullptr && !Above(key, Link(*place).key)) {
+      FreeLink<T>& at = Link(*place);
+      if (at.key == key) return InsertAfter(*place, object);
+      link.parent = *place;
+      place = key < at.key ? &at.less : &at.greater;
+    }
+    Split(*place, object);
+    *place = object;
     words_[bin / 64] |= uint64_t{1} << (bin % 64);
     summary_ |= uint64_t{1} << (bin / 64);
   }
@@ -50,39 +60,55 @@ class FreeIndex {
   void Remove(T* object) {
     FreeLink<T>& link = object->*kLink;
     if (link.key == 0) return;
-    const size_t bin = BinOf(link.key);
-    if (link.next != nullptr) (link.next->*kLink).prev = link.prev;
     if (link.prev != nullptr) {
-      (link.prev->*kLink).next = link.next;
+      Link(link.prev).next = link.next;
+      if (link.next != nullptr) Link(link.next).prev = link.prev;
     } else {
-      heads_[bin] = link.next;
-      if (link.next == nullptr) ClearBin(bin);
+      const size_t bin = BinOf(link.key);
+      T* heir = link.next;
+      if (heir != nullptr) {
+        TakeOver(heir, link);
+      } else {
+        heir = Merge(link.less, link.greater, link.parent);
+      }
+      PlaceOf(object, bin) = heir;
+      if (roots_[bin] == nullptr) ClearBin(bin);
     }
     link.key = 0;
   }
 
-  // An object with key >= `wanted`, or nullptr when there is none at all. Among the objects that it
-  // looks at it takes the one with the smallest key; only when the bins above are empty it looks at
-  // every object of the bin of `wanted`.
+  // The object with the smallest key >= `wanted`, of several the one that came last or, if it came
+  // first, the one before it; nullptr when there is none.
   T* Find(size_t wanted) const {
     const size_t bin = BinOf(wanted);
-    T* best = SmallestFit(heads_[bin], wanted, kSearchDepth);
-    if (best != nullptr) return best;
-    const size_t above = NextBin(bin + 1);
-    if (above == kBins) return SmallestFit(heads_[bin], wanted, SIZE_MAX);
-    return SmallestFit(heads_[above], wanted, kSearchDepth);
+    T* best = nullptr;
+    for (T* at = roots_[bin]; at != nullptr;) {
+      const FreeLink<T>& link = Link(at);
+      if (link.key >= wanted) best = at;
+      if (link.key == wanted) break;
+      at = link.key > wanted ? link.less : link.greater;
+    }
+    if (best == nullptr) {
+      const size_t above = NextBin(bin + 1);
+      if (above == kBins) return nullptr;
+      best = roots_[above];
+      while (Link(best).less != nullptr) best = Link(best).less;
+    }
+    return Latest(best);
   }
 
-  // An object with one of the largest keys (within 1/32 of the largest), or nullptr when empty.
-  T* AlmostLargest() const { return summary_ == 0 ? nullptr : heads_[LastBin()]; }
+  // An object with the largest key, or nullptr when empty.
+  T* Largest() const {
+    if (summary_ == 0) return nullptr;
+    T* largest = roots_[LastBin()];
+    while (Link(largest).greater != nullptr) largest = Link(largest).greater;
+    return Latest(largest);
+  }
 
-  // The largest key, exactly; 0 when empty. Looks at all objects of the last bin: for reports.
+  // The largest key; 0 when empty.
   size_t LargestKey() const {
-    size_t largest = 0;
-    for (const T* o = AlmostLargest(); o != nullptr; o = (o->*kLink).next) {
-      if ((o->*kLink).key > largest) largest = (o->*kLink).key;
-    }
-    return largest;
+    const T* largest = Largest();
+    return largest == nullptr ? 0 : (largest->*kLink).key;
   }
 
  private:
@@ -96,6 +122,92 @@ class FreeIndex {
     const int exponent = 63 - __builtin_clzll(units);
     const size_t bin = 32 + (exponent - 5) * 32 + ((units >> (exponent - 5)) & 31);
     return bin < kBins ? bin : kBins - 1;
+  }
+
+  static FreeLink<T>& Link(T* object) { return object->*kLink; }
+
+  // Whether `key` stands above `other` in the tree: multiplicative hashing, a bijection.
+  static bool Above(size_t key, size_t other) {
+    constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;
+    return key * kFactor > other * kFactor;
+  }
+
+  // Where the tree points to `object`, the first of its key.
+  T*& PlaceOf(T* object, size_t bin) {
+    T* parent = Link(object).parent;
+    if (parent == nullptr) return roots_[bin];
+    return Link(parent).less == object ? Link(parent).less : Link(parent).greater;
+  }
+
+  static T* Latest(T* first) { return Link(first).next != nullptr ? Link(first).next : first; }
+
+  static void InsertAfter(T* first, T* object) {
+    FreeLink<T>& link = Link(object);
+    link.parent = nullptr;
+    link.prev = first;
+    link.next = Link(first).next;
+    if (link.next != nullptr) Link(link.next).prev = object;
+    Link(first).next = object;
+  }
+
+  // `heir` stands where the object of `link` stood, the first of the same key.
+  static void TakeOver(T* heir, const FreeLink<T>& link) {
+    FreeLink<T>& mine = Link(heir);
+    mine.prev = nullptr;
+    mine.parent = link.parent;
+    mine.less = link.less;
+    mine.greater = link.greater;
+    if (mine.less != nullptr) Link(mine.less).parent = heir;
+    if (mine.greater != nullptr) Link(mine.greater).parent = heir;
+  }
+
+  // Divides the tree `from` by the key of `object` into the two trees below it.
+  static void Split(T* from, T* object) {
+    const size_t key = Link(object).key;
+    T** less = &Link(object).less;
+    T** greater = &Link(object).greater;
+    T* less_parent = object;
+    T* greater_parent = object;
+    while (from != nullptr) {
+      FreeLink<T>& at = Link(from);
+      if (at.key < key) {
+        *less = from;
+        at.parent = less_parent;
+        less_parent = from;
+        less = &at.greater;
+        from = at.greater;
+      } else {
+        *greater = from;
+        at.parent = greater_parent;
+        greater_parent = from;
+        greater = &at.less;
+        from = at.less;
+      }
+    }
+    *less = nullptr;
+    *greater = nullptr;
+  }
+
+  // One tree of two, every key of `less` below every key of `greater`, under `parent`.
+  static T* Merge(T* less, T* greater, T* parent) {
+    T* root = nullptr;
+    T** place = &root;
+    while (less != nullptr && greater != nullptr) {
+      T* top = Above(Link(less).key, Link(greater).key) ? less : greater;
+      *place = top;
+      Link(top).parent = parent;
+      parent = top;
+      if (top == less) {
+        place = &Link(top).greater;
+        less = *place;
+      } else {
+        place = &Link(top).less;
+        greater = *place;
+      }
+    }
+    *place = less != nullptr ? less : greater;
+    if (*place != nullptr) Link(*place).parent = parent;
+    return root;
   }
 
   void ClearBin(size_t bin) {
@@ -120,18 +232,7 @@ class FreeIndex {
     return next * 64 + __builtin_ctzll(words_[next]);
   }
 
-  // Of the first `depth` objects of the list at `head`, the one with the smallest key >= `wanted`.
-  static T* SmallestFit(T* head, size_t wanted, size_t depth) {
-    T* best = nullptr;
-    for (T* o = head; o != nullptr && depth > 0; o = (o->*kLink).next, --depth) {
-      const size_t key = (o->*kLink).key;
-      if (key == wanted) return o;
-      if (key > wanted && (best == nullptr || key < (best->*kLink).key)) best = o;
-    }
-    return best;
-  }
-
-  std::array<T*, kBins> heads_{};
+  std::array<T*, kBins> roots_{};
   std::array<uint64_t, kWords> words_{};
   uint64_t summary_ = 0;
 };

@@ -58,6 +58,15 @@ class GranuleMap {
     return end;
   }
 
+  // The last index in [begin, end] that is committed. REQUIRES: there is one.
+  size_t FindLast(size_t begin, size_t end) const {
+    uint64_t word = words_[end / 64] << (63 - end % 64);
+    if (word != 0) return end - __builtin_clzll(word);
+    size_t at = end / 64;
+    while (at > begin / 64 && words_[at - 1] == 0) --at;
+    return at == 0 ? begin : (at - 1) * 64 + 63 - __builtin_clzll(words_[at - 1]);
+  }
+
  private:
   template <typename Action>
   static void ForEachWord(size_t begin, size_t end, const Action& action) {

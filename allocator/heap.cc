@@ -6,20 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/status_macros.h"
 
 namespace ebbtide {
 namespace {
-
-constexpr size_t kMinReservation = size_t{1} << 30;
-constexpr size_t kMaxReservation = size_t{1} << 36;
-
-// Without partial decommit a segment is memory, not only addresses: requests below the first limit
-// share segments of kSharedSegment, larger ones get a segment of their own.
-constexpr size_t kOwnSegmentFrom = size_t{10} << 20;
-constexpr size_t kSharedSegment = size_t{20} << 20;
-constexpr size_t kSmallSegmentBelow = size_t{256} << 10;
-constexpr size_t kSmallSegment = size_t{2} << 20;
 
 uintptr_t AlignUp(uintptr_t address, size_t alignment) {
   return (address + alignment - 1) & ~(alignment - 1);
@@ -29,16 +18,19 @@ uintptr_t AlignDown(uintptr_t address, size_t alignment) { return address & ~(al
 
 }  // namespace
 
-Heap::Heap(HeapLedger* ledger)
+Heap::Heap(Ledger* ledger, HeapOwner* owner)
     : ledger_(ledger),
-      granule_(ledger->device->granularity().count()),
+      owner_(owner),
+      granule_(ledger->device().granularity().count()),
       shift_(__builtin_ctzll(granule_)),
-      unit_(ledger->device->preferred_unit().count()),
-      partial_(ledger->device->supports_partial_decommit()) {}
+      unit_(ledger->device().preferred_unit().count()),
+      partial_(ledger->device().supports_partial_decommit()),
+      large_piece_(ledger->device().large_piece().count()),
+      in_pieces_(partial_ && large_piece_ > granule_) {}
 
 Heap::~Heap() {
   for (const auto& segment : segments_) {
-    const absl::Status status = ledger_->device->Unreserve(
+    const absl::Status status = ledger_->device().Unreserve(
         reinterpret_cast<void*>(segment->begin), Bytes(static_cast<int64_t>(segment->size)));
     EBB_DCHECK(status.ok()) << status.ToString();
   }
@@ -50,11 +42,46 @@ size_t Heap::WholeGranules(uintptr_t begin, uintptr_t end) const {
   return first < last ? last - first : 0;
 }
 
-size_t Heap::CountWhole(const Block* block) const {
-  const uintptr_t base = GranuleDown(block->segment->begin);
-  const uintptr_t first = GranuleUp(block->begin);
-  const uintptr_t last = GranuleDown(block->end);
-  return first < last ? block->segment->map.Count(first - base, last - base) : 0;
+Heap::Span Heap::PieceAstride(const Segment& segment, uintptr_t border) const {
+  const uintptr_t base = GranuleDown(segment.begin);
+  const uintptr_t at = GranuleDown(border) - base;
+  if (!segment.map.Get(at)) return {};
+  const bool aligned = (at + base) << shift_ == border;
+  if (!in_pieces_) {
+    if (aligned) return {};
+    return {(at + base) << shift_, (at + base + 1) << shift_};
+  }
+  if (aligned && segment.starts.Get(at)) return {};
+  const uintptr_t limit = segment.size >> shift_;
+  const uintptr_t first = segment.starts.FindLast(0, at);
+  const uintptr_t last = std::min(segment.starts.FindNext(at + 1, limit, true),
+                                  segment.map.FindNext(at + 1, limit, false));
+  return {(first + base) << shift_, (last + base) << shift_};
+}
+
+Heap::Span Heap::TrimToPieces(const Segment& segment, Span span) const {
+  if (!in_pieces_) return span;
+  const Span left = PieceAstride(segment, span.begin);
+  if (left.bytes() > 0) span.begin = std::min(left.end, span.end);
+  if (span.begin == span.end || span.end == segment.begin + segment.size) return span;
+  const Span right = PieceAstride(segment, span.end);
+  if (right.bytes() > 0) span.end = std::max(right.begin, span.begin);
+  return span;
+}
+
+size_t Heap::ReleasableOfRun(const Segment& segment, uintptr_t begin, uintptr_t end) const {
+  const Span span{GranuleUp(begin) << shift_, GranuleDown(end) << shift_};
+  return span.begin < span.end ? TrimToPieces(segment, span).bytes() >> shift_ : 0;
+}
+
+// With pieces that reach over the block's ends left out.
+size_t Heap::CountReleasable(const Block* block) const {
+  const Segment& segment = *block->segment;
+  Span span{GranuleUp(block->begin) << shift_, GranuleDown(block->end) << shift_};
+  if (span.begin >= span.end) return 0;
+  span = TrimToPieces(segment, span);
+  const uintptr_t base = GranuleDown(segment.begin);
+  return segment.map.Count(GranuleDown(span.begin) - base, GranuleDown(span.end) - base);
 }
 
 bool Heap::SpansSegment(const Block* block) const {
@@ -65,9 +92,9 @@ Block* Heap::NewBlock(Segment* segment, uintptr_t begin, uintptr_t end) {
   Block* block = spare_;
   if (block != nullptr) {
     spare_ = block->next;
-    *block = Block();
+    *block = Block(this);
   } else {
-    block = &storage_.emplace_back();
+    block = &storage_.emplace_back(this);
   }
   block->segment = segment;
   block->begin = begin;
@@ -110,7 +137,7 @@ void Heap::FindRun(Block* block) {
 
 // Where a request goes: into memory that is there already, else beside the largest piece of such
 // memory when that covers a good part of it, else into the smallest sufficient range of addresses.
-Block* Heap::FindPlace(size_t size, size_t alignment, uintptr_t* place) const {
+Block* Heap::FindPlace(size_t size, size_t alignment, End end, uintptr_t* place) const {
   const auto fits = [&](uintptr_t begin, uintptr_t end) {
     return AlignUp(begin, alignment) + size <= end;
   };
@@ -118,12 +145,14 @@ Block* Heap::FindPlace(size_t size, size_t alignment, uintptr_t* place) const {
   Block* block = by_run_.Find(size);
   if (block != nullptr && !fits(block->run_begin, block->run_end)) block = by_run_.Find(padded);
   if (block != nullptr) {
-    const bool at_end = block->run_end == block->end && block->run_begin != block->begin;
+    const bool low_rest = block->run_begin != block->begin;
+    const bool high_rest = block->run_end != block->end;
+    const bool at_end = low_rest == high_rest ? end == End::kHigh : low_rest;
     *place =
         at_end ? AlignDown(block->run_end - size, alignment) : AlignUp(block->run_begin, alignment);
     return block;
   }
-  block = by_run_.AlmostLargest();
+  block = by_run_.Largest();
   if (block == nullptr || block->size() < padded || block->run_size() * 4 < size) {
     block = by_size_.Find(size);
     if (block != nullptr && !fits(block->begin, block->end)) block = by_size_.Find(padded);
@@ -139,6 +168,7 @@ Block* Heap::FindPlace(size_t size, size_t alignment, uintptr_t* place) const {
 Block* Heap::SplitOff(Block* from, uintptr_t begin, uintptr_t end) {
   Block* part = NewBlock(from->segment, begin, end);
   part->free = true;
+  part->stamp = from->stamp;
   part->run_begin = std::clamp(from->run_begin, begin, end);
   part->run_end = std::clamp(from->run_end, begin, end);
   if (begin == from->begin) {
@@ -162,13 +192,18 @@ Block* Heap::SplitOff(Block* from, uintptr_t begin, uintptr_t end) {
 // touches is counted in the map (short), so that only the shorter of the two rests must be.
 void Heap::SetReleasableOfParts(Block* block, size_t releasable, bool whole, Block* left,
                                 Block* right) {
+  if (in_pieces_) {
+    if (left != nullptr) left->releasable = CountReleasable(left);
+    if (right != nullptr) right->releasable = CountReleasable(right);
+    return;
+  }
   if (whole) {  // everything was committed: plain arithmetic
     if (left != nullptr) left->releasable = WholeGranules(left->begin, left->end);
     if (right != nullptr) right->releasable = WholeGranules(right->begin, right->end);
     return;
   }
   if (left != nullptr && right != nullptr && right->size() < left->size()) std::swap(left, right);
-  if (left != nullptr && right != nullptr) left->releasable = CountWhole(left);
+  if (left != nullptr && right != nullptr) left->releasable = CountReleasable(left);
   Block* rest = right != nullptr ? right : left;
   if (rest == nullptr) return;
   const size_t counted = left != nullptr && right != nullptr ? left->releasable : 0;
@@ -183,8 +218,7 @@ void Heap::SetReleasableOfParts(Block* block, size_t releasable, bool whole, Blo
   const uintptr_t base = GranuleDown(block->segment->begin);
   size_t middle = 0;
   if (first < last) {
-    middle = block->committed ? last - first
-                              : block->segment->map.Count(first - base, last - base);
+    middle = block->committed ? last - first : block->segment->map.Count(first - base, last - base);
   }
   EBB_DCHECK(releasable >= counted + middle);
   rest->releasable = releasable - counted - middle;
@@ -205,9 +239,9 @@ void Heap::Split(Block* block, uintptr_t begin, uintptr_t end) {
   if (right != nullptr) Index(right);
 }
 
-Block* Heap::Carve(size_t size, size_t alignment) {
+Block* Heap::Carve(size_t size, size_t alignment, End end) {
   uintptr_t place = 0;
-  Block* block = FindPlace(size, alignment, &place);
+  Block* block = FindPlace(size, alignment, end, &place);
   if (block == nullptr) return nullptr;
   EBB_DCHECK(place >= block->begin && place + size <= block->end);
   Unindex(block);
@@ -215,127 +249,15 @@ Block* Heap::Carve(size_t size, size_t alignment) {
   return block;
 }
 
-size_t Heap::SegmentSize(size_t bytes, bool exact) const {
-  const size_t needed = AlignUp(bytes, unit_);
-  if (exact) return AlignUp(bytes, granule_);
-  if (partial_) return std::max(needed, std::clamp(reserved_, kMinReservation, kMaxReservation));
-  if (bytes < kSmallSegmentBelow) return std::max(needed, AlignUp(kSmallSegment, unit_));
-  if (bytes < kOwnSegmentFrom) return std::max(needed, AlignUp(kSharedSegment, unit_));
-  return needed;
-}
-
-absl::Status Heap::AddSegment(size_t bytes, bool exact) {
-  const size_t size = SegmentSize(bytes, exact);
-  EBB_ASSIGN_OR_RETURN(void* const address,
-                       ledger_->device->Reserve(Bytes(static_cast<int64_t>(size))));
-  const auto begin = reinterpret_cast<uintptr_t>(address);
-  auto segment = std::make_unique<Segment>(begin, size, size >> shift_, !partial_);
-  segment->place = segments_.size();
-  Block* block = NewBlock(segment.get(), begin, begin + size);
-  segment->first = block;
-  block->free = true;
-  block->run_begin = block->run_end = begin;
-  if (!partial_) {
-    block->run_end = begin + size;
-    block->releasable = size >> shift_;
-    ledger_->Grow(size);
-    ++ledger_->device_commits;
-  }
-  segments_.push_back(std::move(segment));
-  reserved_ += size;
-  ledger_->reserved += size;
-  Index(block);
-  return absl::OkStatus();
-}
-
-int64_t Heap::UncommittedBytes(const Block* block) const {
-  return block->committed ? 0 : CountUncommitted(block);
-}
-
-int64_t Heap::CountUncommitted(const Block* block) const {
-  const uintptr_t base = GranuleDown(block->segment->begin);
-  const uintptr_t first = GranuleDown(block->begin);
-  const uintptr_t last = GranuleUp(block->end);
-  return static_cast<int64_t>(last - first - block->segment->map.Count(first - base, last - base))
-         << shift_;
-}
-
-// A free neighbour learns that [begin, end) has memory now, of which it did not have.
-void Heap::NoteCommitted(Block* neighbour, uintptr_t begin, uintptr_t end) {
-  if (neighbour == nullptr || !neighbour->free) return;
-  begin = std::max(begin, neighbour->begin);
-  end = std::min(end, neighbour->end);
-  if (begin >= end) return;
-  Unindex(neighbour);
-  neighbour->releasable += WholeGranules(std::max(begin, neighbour->begin), end);
-  const bool touches = neighbour->run_begin <= end && begin <= neighbour->run_end;
-  if (neighbour->run_size() > 0 && touches) {
-    neighbour->run_begin = std::min(neighbour->run_begin, begin);
-    neighbour->run_end = std::max(neighbour->run_end, end);
-  } else if (end - begin > neighbour->run_size()) {
-    neighbour->run_begin = begin;
-    neighbour->run_end = end;
-  }
-  Index(neighbour);
-}
-
-// Commits what is not committed of granules [first, last), which touch `block` and its free
-// neighbours only. Each run is accounted for at once, so that an error leaves nothing out.
-absl::Status Heap::CommitGranules(Block* block, uintptr_t first, uintptr_t last) {
-  GranuleMap& map = block->segment->map;
-  const uintptr_t base = GranuleDown(block->segment->begin);
-  const uintptr_t limit = last - base;
-  for (uintptr_t at = map.FindNext(first - base, limit, false); at < limit;
-       at = map.FindNext(at, limit, false)) {
-    const uintptr_t stop = map.FindNext(at, limit, true);
-    const uintptr_t begin = (at + base) << shift_;
-    const int64_t bytes = static_cast<int64_t>(stop - at) << shift_;
-    EBB_CHECK(ledger_->held + bytes <= ledger_->budget) << "commit over the budget";
-    EBB_RETURN_IF_ERROR(ledger_->device->Commit(reinterpret_cast<void*>(begin), Bytes(bytes)));
-    ++ledger_->device_commits;
-    ledger_->Grow(bytes);
-    map.Set(at, stop, true);
-    NoteCommitted(block->prev, begin, begin + bytes);
-    NoteCommitted(block->next, begin, begin + bytes);
-    at = stop;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Heap::CommitBlock(Block* block) {
-  const uintptr_t first = GranuleDown(block->begin);
-  const uintptr_t last = GranuleUp(block->end);
-  if (UncommittedBytes(block) == 0) return absl::OkStatus();
-  // A huge page is built only where the whole of it is committed when it is first touched.
-  const uintptr_t free_begin =
-      block->prev != nullptr && block->prev->free ? block->prev->begin : block->begin;
-  const uintptr_t free_end =
-      block->next != nullptr && block->next->free ? block->next->end : block->end;
-  const uintptr_t wide_first =
-      std::min(first, std::max(GranuleUp(free_begin), AlignDown(block->begin, unit_) >> shift_));
-  const uintptr_t wide_last =
-      std::max(last, std::min(GranuleDown(free_end), AlignUp(block->end, unit_) >> shift_));
-  const uintptr_t base = GranuleDown(block->segment->begin);
-  const GranuleMap& map = block->segment->map;
-  const size_t missing = wide_last - wide_first - map.Count(wide_first - base, wide_last - base);
-  const int64_t room = ledger_->budget - ledger_->held;
-  const bool wide = static_cast<int64_t>(missing << shift_) <= room &&
-                    CommitGranules(block, wide_first, wide_last).ok();
-  if (!wide) EBB_RETURN_IF_ERROR(CommitGranules(block, first, last));
-  block->committed = true;
-  return absl::OkStatus();
-}
-
 // Merges the free block `block` with its free successor; neither is in an index.
 void Heap::MergeNext(Block* block) {
   Block* right = block->next;
   const uintptr_t border = right->begin;
   block->releasable += right->releasable;
-  const uintptr_t granule = GranuleDown(border);
-  const uintptr_t begin = granule << shift_;
-  if (begin != border && begin >= block->begin && begin + granule_ <= right->end &&
-      block->segment->map.Get(granule - GranuleDown(block->segment->begin))) {
-    ++block->releasable;
+  block->stamp = std::max(block->stamp, right->stamp);
+  const Span astride = PieceAstride(*block->segment, border);
+  if (astride.begin >= block->begin && astride.end <= right->end) {
+    block->releasable += astride.bytes() >> shift_;
   }
   if (block->run_size() > 0 && block->run_end == right->run_begin) {
     block->run_end = right->run_end;
@@ -349,17 +271,18 @@ void Heap::MergeNext(Block* block) {
   DeleteBlock(right);
 }
 
-void Heap::Release(Block* block) {
+void Heap::Release(Block* block, uint64_t stamp) {
   EBB_DCHECK(!block->free && UncommittedBytes(block) == 0);
+  block->stamp = stamp;
   block->run_begin = block->begin;
   block->run_end = block->end;
-  block->releasable = WholeGranules(block->begin, block->end);
+  block->releasable = ReleasableOfRun(*block->segment, block->begin, block->end);
   MakeFree(block);
 }
 
 void Heap::Abandon(Block* block) {
   FindRun(block);
-  block->releasable = CountWhole(block);
+  block->releasable = CountReleasable(block);
   MakeFree(block);
 }
 
@@ -380,85 +303,6 @@ void Heap::MakeFree(Block* block) {
   } else {
     Index(block);
   }
-}
-
-// Unreserves the segment that the free block `block`, in no index, fills. Returns the bytes that
-// held falls by, or -1 when the device refused.
-int64_t Heap::DropSegment(Block* block) {
-  Segment* segment = block->segment;
-  const absl::Status status = ledger_->device->Unreserve(
-      reinterpret_cast<void*>(segment->begin), Bytes(static_cast<int64_t>(segment->size)));
-  if (!status.ok()) {
-    Index(block);
-    return -1;
-  }
-  const int64_t freed = static_cast<int64_t>(block->releasable) << shift_;
-  if (freed > 0) ++ledger_->device_decommits;
-  ledger_->held -= freed;
-  ledger_->reserved -= segment->size;
-  reserved_ -= segment->size;
-  DeleteBlock(block);
-  const size_t place = segment->place;
-  std::swap(segments_[place], segments_.back());
-  segments_[place]->place = place;
-  segments_.pop_back();
-  return freed;
-}
-
-// Gives up to `wanted` bytes (rounded up to the preferred unit) of one run inside `block` back; the
-// block is in no index before and after. Returns the bytes, or -1 when the device refused.
-int64_t Heap::GiveBackPart(Block* block, int64_t wanted) {
-  GranuleMap& map = block->segment->map;
-  const uintptr_t base = GranuleDown(block->segment->begin);
-  if (WholeGranules(block->run_begin, block->run_end) == 0) {
-    const uintptr_t limit = GranuleDown(block->end) - base;
-    const uintptr_t at = map.FindNext(GranuleUp(block->begin) - base, limit, true);
-    block->run_begin = (at + base) << shift_;
-    block->run_end = (map.FindNext(at, limit, false) + base) << shift_;
-  }
-  const uintptr_t run_begin = GranuleUp(block->run_begin) << shift_;
-  const uintptr_t end = GranuleDown(block->run_end) << shift_;
-  // From the end, where a growing run of blocks comes last; a whole unit keeps huge pages whole.
-  uintptr_t begin = run_begin;
-  if (end - run_begin > static_cast<uintptr_t>(wanted)) {
-    begin = std::max(run_begin, AlignDown(end - wanted, unit_));
-  }
-  const int64_t bytes = end - begin;
-  if (!ledger_->device->Decommit(reinterpret_cast<void*>(begin), Bytes(bytes)).ok()) return -1;
-  ++ledger_->device_decommits;
-  ledger_->held -= bytes;
-  map.Set(GranuleDown(begin) - base, GranuleDown(end) - base, false);
-  block->releasable -= bytes >> shift_;
-  if (block->run_end - end > begin - block->run_begin) {
-    block->run_begin = end;
-  } else {
-    block->run_end = begin;
-  }
-  return bytes;
-}
-
-int64_t Heap::GiveBack(int64_t wanted) {
-  int64_t total = 0;
-  while (total < wanted) {
-    Block* block = by_releasable_.AlmostLargest();
-    if (block == nullptr) break;
-    Unindex(block);
-    if (!partial_) {
-      const int64_t freed = DropSegment(block);
-      if (freed < 0) break;
-      total += freed;
-      continue;
-    }
-    const int64_t freed = GiveBackPart(block, wanted - total);
-    if (freed > 0) total += freed;
-    if (freed > 0 && block->releasable == 0 && SpansSegment(block)) {
-      DropSegment(block);
-    } else {
-      Index(block);
-    }
-    if (freed < 0) break;
-  }
-  return total;
 }
 
 }  // namespace ebbtide

@@ -26,8 +26,8 @@ void Heap::CheckBlock(const Block* block) const {
     return;
   }
   EBB_CHECK(block->next == nullptr || !block->next->free) << "free neighbours were not merged";
-  EBB_CHECK(block->releasable == CountWhole(block))
-      << block->releasable << " granules counted, " << CountWhole(block) << " committed";
+  EBB_CHECK(block->releasable == CountReleasable(block))
+      << block->releasable << " granules counted, " << CountReleasable(block) << " releasable";
   EBB_CHECK(block->size_link.key == block->size());
   EBB_CHECK(block->run_link.key == block->run_size());
   if (partial_) EBB_CHECK(block->releasable_link.key == block->releasable << shift_);

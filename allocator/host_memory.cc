@@ -67,9 +67,16 @@ absl::StatusOr<void*> HostMemory::Reserve(Bytes size) {
   return reinterpret_cast<void*>(begin);
 }
 
-absl::Status HostMemory::Commit(void* address, Bytes size, Bytes /*piece*/) {
+// To the kernel memory is pages, whatever the size it came in.
+absl::Status HostMemory::Commit(void* address, Bytes size, Bytes piece) {
   absl::Status status = CheckGranules(address, size);
   if (!status.ok()) return status;
+  status = CheckGranules(nullptr, piece);
+  if (!status.ok()) return status;
+  if (size % piece != Bytes(0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FormatBytes(size), " are no pieces of ", FormatBytes(piece)));
+  }
   if (mprotect(address, size.count(), PROT_READ | PROT_WRITE) != 0) {
     return ErrnoStatus("committing memory", size);
   }

@@ -75,6 +75,8 @@ struct SmallCache::Slab {
   Slab* next = nullptr;
   uint64_t free[kMapWords] = {};               // objects that are in the slab, not in a magazine
   std::atomic<uint64_t> live[kMapWords] = {};  // objects that the program holds
+  // What was asked for each of them; written by who takes it, read by who has it.
+  uint16_t asked[kChunkSize / 64];
 
   // Exact for multiples of 64 below 64 KiB: n * ceil(2^16 / d) exceeds n / d * 2^16 by less than
   // 1023 * 63 < 2^16.
@@ -90,13 +92,14 @@ struct SmallCache::Slab {
 
 struct alignas(128) SmallCache::Shard {
   mutable SpinLock lock;
-  int64_t unpublished = 0;  // part of counts.live_bytes that published_live_ does not know yet
+  int64_t unpublished = 0;  // part of counts.live_bytes that live_ does not know yet
   Counts counts;
   uint32_t count[kClasses] = {};              // objects in each magazine
   uintptr_t slots[kClasses][kMagazineSlots];  // not initialised: most of it is never touched
 };
 
-SmallCache::SmallCache(PageMap* pages) : pages_(pages), shards_(new Shard[kShards]) {}
+SmallCache::SmallCache(PageMap* pages, Gauge* live)
+    : pages_(pages), live_(live), shards_(new Shard[kShards]) {}
 
 SmallCache::~SmallCache() = default;
 
@@ -112,15 +115,27 @@ bool SmallCache::IsLive(const Slab* slab, uintptr_t address) {
   return (slab->live[index / 64].load(std::memory_order_relaxed) >> (index % 64)) & 1;
 }
 
+size_t SmallCache::AskedSize(const Slab* slab, uintptr_t address) {
+  return slab->asked[slab->IndexOf(address)];
+}
+
+uintptr_t SmallCache::StartOf(const Slab* slab, uintptr_t address) {
+  return slab->AddressOf(slab->IndexOf(address));
+}
+
+Block* SmallCache::ChunkOf(const Slab* slab) { return slab->chunk; }
+
 SmallCache::Shard& SmallCache::MyShard() const { return shards_[ThreadNumber() % kShards]; }
 
-void SmallCache::Publish(Shard* shard) {
+void SmallCache::Publish(Shard* shard, int64_t bytes) {
+  shard->counts.live_bytes += bytes;
+  shard->unpublished += bytes;
   if (shard->unpublished < kPublishEvery && shard->unpublished > -kPublishEvery) return;
-  published_live_.fetch_add(shard->unpublished, std::memory_order_relaxed);
+  live_->Add(shard->unpublished);
   shard->unpublished = 0;
 }
 
-uintptr_t SmallCache::Pop(int size_class) {
+uintptr_t SmallCache::Pop(int size_class, size_t asked) {
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
   uint32_t& count = shard.count[size_class];
@@ -129,21 +144,34 @@ uintptr_t SmallCache::Pop(int size_class) {
   Slab* slab = SlabOf(pages_->Get(address));
   const uint32_t index = slab->IndexOf(address);
   slab->live[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_relaxed);
+  slab->asked[index] = static_cast<uint16_t>(asked);
   ++shard.counts.allocations;
-  shard.counts.live_bytes += slab->object_size;
-  shard.unpublished += slab->object_size;
-  Publish(&shard);
+  shard.counts.asked_bytes += static_cast<int64_t>(asked);
+  Publish(&shard, slab->object_size);
   return address;
+}
+
+void SmallCache::CountFree(Shard* shard, Slab* slab, uint32_t index) {
+  const uint64_t bit = uint64_t{1} << (index % 64);
+  const uint64_t before = slab->live[index / 64].fetch_and(~bit, std::memory_order_relaxed);
+  EBB_CHECK((before & bit) != 0) << "block freed twice, or never allocated";
+  ++shard->counts.frees;
+  shard->counts.asked_bytes -= slab->asked[index];
+  Publish(shard, -static_cast<int64_t>(slab->object_size));
+}
+
+void SmallCache::Retire(Slab* slab, uintptr_t address) {
+  EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
+  Shard& shard = MyShard();
+  std::lock_guard<SpinLock> lock(shard.lock);
+  CountFree(&shard, slab, slab->IndexOf(address));
 }
 
 size_t SmallCache::Push(Slab* slab, uintptr_t address, uintptr_t* overflow) {
   EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
-  const uint32_t index = slab->IndexOf(address);
-  const uint64_t bit = uint64_t{1} << (index % 64);
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
-  const uint64_t before = slab->live[index / 64].fetch_and(~bit, std::memory_order_relaxed);
-  EBB_CHECK((before & bit) != 0) << "block freed twice, or never allocated";
+  CountFree(&shard, slab, slab->IndexOf(address));
   uint32_t& count = shard.count[slab->size_class];
   uintptr_t* slots = shard.slots[slab->size_class];
   size_t moved = 0;
@@ -155,10 +183,6 @@ size_t SmallCache::Push(Slab* slab, uintptr_t address, uintptr_t* overflow) {
     count -= moved;
   }
   slots[count++] = address;
-  ++shard.counts.frees;
-  shard.counts.live_bytes -= slab->object_size;
-  shard.unpublished -= slab->object_size;
-  Publish(&shard);
   return moved;
 }
 
@@ -179,9 +203,9 @@ size_t SmallCache::TakeBatch(int size_class, size_t wanted, uintptr_t* out) {
   return taken;
 }
 
-uintptr_t SmallCache::TakeFromSlabs(int size_class) {
+uintptr_t SmallCache::TakeFromSlabs(int size_class, size_t asked) {
   // Another thread of the shard may have refilled it while this one waited for the owner's lock.
-  const uintptr_t address = Pop(size_class);
+  const uintptr_t address = Pop(size_class, asked);
   if (address != 0) return address;
   uintptr_t batch[kMaxBatch];
   const size_t wanted = std::min(MagazineCapacity(size_class) / 2, kMaxBatch);
@@ -196,7 +220,7 @@ uintptr_t SmallCache::TakeFromSlabs(int size_class) {
     // From the back, so that the lowest address is handed out first.
     while (left > 0) shard.slots[size_class][count++] = batch[--left];
   }
-  return Pop(size_class);
+  return Pop(size_class, asked);
 }
 
 void SmallCache::AddChunk(int size_class, Block* chunk) {
@@ -230,15 +254,18 @@ void SmallCache::ReturnObjects(const uintptr_t* objects, size_t count, std::vect
     EBB_DCHECK(((slab->free[index / 64] >> (index % 64)) & 1) == 0);
     slab->free[index / 64] |= uint64_t{1} << (index % 64);
     if (slab->free_count++ == 0) Link(slab);
-    if (slab->free_count < slab->capacity) continue;
-    Unlink(slab);
-    for (uintptr_t at = slab->base; at < slab->base + kChunkSize;
-         at += uintptr_t{1} << PageMap::kPageBits) {
-      pages_->Set(at, 0);
-    }
-    empty->push_back(slab->chunk);
-    spare_.push_back(slab);
+    if (slab->free_count == slab->capacity) Retire(slab, empty);
   }
+}
+
+void SmallCache::Retire(Slab* slab, std::vector<Block*>* empty) {
+  Unlink(slab);
+  for (uintptr_t at = slab->base; at < slab->base + kChunkSize;
+       at += uintptr_t{1} << PageMap::kPageBits) {
+    pages_->Set(at, 0);
+  }
+  empty->push_back(slab->chunk);
+  spare_.push_back(slab);
 }
 
 void SmallCache::Flush(std::vector<Block*>* empty) {
@@ -252,6 +279,15 @@ void SmallCache::Flush(std::vector<Block*>* empty) {
     }
   }
   ReturnObjects(objects.data(), objects.size(), empty);
+  // While a chunk was obtained, without the lock, its class may have been filled otherwise: then no
+  // object of the slab was ever handed out, and none comes back.
+  for (Slab* slab : available_) {
+    while (slab != nullptr) {
+      Slab* next = slab->next;
+      if (slab->free_count == slab->capacity) Retire(slab, empty);
+      slab = next;
+    }
+  }
 }
 
 SmallCache::Counts SmallCache::Count() const {
@@ -259,6 +295,7 @@ SmallCache::Counts SmallCache::Count() const {
   LockShards();
   for (int i = 0; i < kShards; ++i) {
     total.live_bytes += shards_[i].counts.live_bytes;
+    total.asked_bytes += shards_[i].counts.asked_bytes;
     total.allocations += shards_[i].counts.allocations;
     total.frees += shards_[i].counts.frees;
   }

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "allocator/heap.h"
+#include "allocator/ledger.h"
 #include "allocator/page_map.h"
 
 namespace ebbtide {
@@ -60,11 +61,13 @@ class SmallCache {
   // What the shards have counted, each object with its class's size.
   struct Counts {
     int64_t live_bytes = 0;
+    int64_t asked_bytes = 0;  // the same objects with the sizes that were asked for
     int64_t allocations = 0;
     int64_t frees = 0;
   };
 
-  explicit SmallCache(PageMap* pages);
+  // What the program holds is added to `live` in batches, behind by at most 64 KiB a shard.
+  SmallCache(PageMap* pages, Gauge* live);
   ~SmallCache();
 
   // REQUIRES: 0 < size <= kMaxSize.
@@ -79,16 +82,27 @@ class SmallCache {
   // True when `address` is the start of an object that the program holds.
   static bool IsLive(const Slab* slab, uintptr_t address);
 
-  // Takes an object from this thread's magazine, or returns 0 when that is empty.
-  uintptr_t Pop(int size_class);
+  // The size that was asked for a live object.
+  static size_t AskedSize(const Slab* slab, uintptr_t address);
+  // The start of the object that `address` lies in.
+  static uintptr_t StartOf(const Slab* slab, uintptr_t address);
+  // A block of the heap that the slab lies in.
+  static Block* ChunkOf(const Slab* slab);
+
+  // Takes an object from this thread's magazine for a request of `asked` bytes, or returns 0 when
+  // that is empty.
+  uintptr_t Pop(int size_class, size_t asked);
 
   // Takes an object back. Aborts unless it is live. Returns how many objects of the overflowing
   // magazine were put into `overflow` (room for kMaxBatch); the caller hands them to ReturnObjects.
   size_t Push(Slab* slab, uintptr_t address, uintptr_t* overflow);
 
+  // As Push, but the object is not handed out again before it is given to ReturnObjects.
+  void Retire(Slab* slab, uintptr_t address);
+
   // Owner's lock. Refills the thread's magazine from the slabs of a class and takes an object, or
   // returns 0 when no slab has a free one (or other threads were quicker).
-  uintptr_t TakeFromSlabs(int size_class);
+  uintptr_t TakeFromSlabs(int size_class, size_t asked);
 
   // Owner's lock. Makes a slab of a live heap block of kChunkSize, aligned to it.
   void AddChunk(int size_class, Block* chunk);
@@ -98,9 +112,6 @@ class SmallCache {
 
   // Owner's lock. Empties all magazines; chunks that became empty go to `empty`.
   void Flush(std::vector<Block*>* empty);
-
-  // Live bytes as last published by the shards: behind by at most 64 KiB a shard.
-  int64_t approximate_live() const { return published_live_.load(std::memory_order_relaxed); }
 
   // Owner's lock. Exact, at one moment for all shards.
   Counts Count() const;
@@ -113,17 +124,19 @@ class SmallCache {
   struct Shard;
 
   Shard& MyShard() const;
-  void Publish(Shard* shard);
+  void Publish(Shard* shard, int64_t bytes);
+  void CountFree(Shard* shard, Slab* slab, uint32_t index);
   size_t TakeBatch(int size_class, size_t wanted, uintptr_t* out);
   void Link(Slab* slab);
   void Unlink(Slab* slab);
+  void Retire(Slab* slab, std::vector<Block*>* empty);
 
   PageMap* const pages_;
+  Gauge* const live_;
   std::unique_ptr<Shard[]> shards_;
   std::array<Slab*, kClasses> available_{};  // slabs with free objects
   std::deque<Slab> storage_;  // never shrinks, so that a stale pointer into it is still a Slab
   std::vector<Slab*> spare_;
-  std::atomic<int64_t> published_live_{0};
 };
 
 }  // namespace ebbtide

@@ -5,15 +5,16 @@
 // operator: absl::Mutex, as distributions build it, looks for deadlocks at every Lock, and
 // ThreadSanitizer does not see it where it was not built with it.
 //
-// Threads: that is what they are for. A Mutex or SharedMutex may be held across fork and released
-// in the child by the thread that forked. Ownership: none; a lock object must not outlive its
-// mutex.
+// Threads: that is what they are for. Around fork() a Mutex is locked before and unlocked after, in
+// the parent and in the child; a SharedMutex has functions of its own for that. Ownership: none; a
+// lock object must not outlive its mutex.
 
 #ifndef EBBTIDE_BASE_MUTEX_H_
 #define EBBTIDE_BASE_MUTEX_H_
 
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 
 #include "absl/base/thread_annotations.h"
@@ -68,6 +69,12 @@ class ABSL_LOCKABLE SharedMutex {
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
 
+  // Before fork(), and after it in the parent and in the child: no thread may be inside meanwhile.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockInParent() { mutex_.unlock(); }
+  // The C library knows a writer by the number of its thread, which is another one in the child.
+  void ResetInChild() { new (&mutex_) std::shared_mutex; }
+
  private:
   friend class ReaderLock;
   friend class WriterLock;
@@ -76,8 +83,7 @@ class ABSL_LOCKABLE SharedMutex {
 
 class ABSL_SCOPED_LOCKABLE ReaderLock {
  public:
-  explicit ReaderLock(SharedMutex* mutex) ABSL_SHARED_LOCK_FUNCTION(mutex)
-      : lock_(mutex->mutex_) {}
+  explicit ReaderLock(SharedMutex* mutex) ABSL_SHARED_LOCK_FUNCTION(mutex) : lock_(mutex->mutex_) {}
   ~ReaderLock() ABSL_UNLOCK_FUNCTION() {}
 
  private:

@@ -18,9 +18,9 @@ namespace {
 
 // How a replay comes by the memory of one input.
 enum class InputMemory : char {
-  kShared,   // the value's own memory, only read
+  kShared,      // the value's own memory, only read
   kHandedOver,  // the value's own memory, given up: nobody else wants the value
-  kCopied,   // a private copy, still to be made
+  kCopied,      // a private copy, still to be made
 };
 
 // A written input whose value nobody else could ask for needs no copy: its memory is scratch.
@@ -250,14 +250,13 @@ absl::Status Rematerializer::Install(Call* call, absl::Span<void*> outputs) {
     if (value->storage == nullptr && value->pins == 0 && !MayBeReadAgain(*value)) continue;
     void* const memory = outputs[j];
     if (memory == nullptr) {
-      return absl::InternalError(absl::StrCat(call->operation->name(), " gave no output ", j,
-                                              " when it was run again"));
+      return absl::InternalError(
+          absl::StrCat(call->operation->name(), " gave no output ", j, " when it was run again"));
     }
     if (value->digest != 0 && value->digest != DigestOf(memory, value->bytes)) {
-      return absl::InternalError(
-          absl::StrCat("verify: ", call->operation->name(),
-                       " gave other bytes when it was run again (output ", j, ", ",
-                       value->bytes.count(), " bytes)"));
+      return absl::InternalError(absl::StrCat("verify: ", call->operation->name(),
+                                              " gave other bytes when it was run again (output ", j,
+                                              ", ", value->bytes.count(), " bytes)"));
     }
     if (value->storage != nullptr) {
       if (!parts_.host->GiveMemory(value->storage->host, memory)) {
@@ -273,7 +272,7 @@ absl::Status Rematerializer::Install(Call* call, absl::Span<void*> outputs) {
   return absl::OkStatus();
 }
 
-Bytes Rematerializer::WorkingSet(const Value& value) const {
+Bytes Rematerializer::WorkingSet(const Value& value, absl::Span<Value* const> pinned_values) const {
   struct Step {
     const Call* call;
     size_t pinned = 0;
@@ -282,6 +281,10 @@ Bytes Rematerializer::WorkingSet(const Value& value) const {
   absl::flat_hash_set<const Call*> done;
   absl::flat_hash_map<const Value*, int> pins;
   Bytes pinned(0);
+  for (const Value* v : pinned_values) {
+    if (v->memory == nullptr || !Movable(*v)) continue;
+    if (pins[v]++ == 0) pinned += v->bytes;
+  }
   Bytes peak(0);
   const auto there = [&](const Value& v) { return v.memory != nullptr || done.contains(v.call); };
   std::vector<Step> stack = {{value.call}};

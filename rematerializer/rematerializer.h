@@ -74,8 +74,10 @@ class Rematerializer {
 
   // A lower bound of the memory that rebuilding `value` needs at once: the largest sum over the
   // chain of what has to be in memory while one call runs. Values in memory outside of that can
-  // leave. Sources that a storage holds are in memory anyway and are not counted.
-  Bytes WorkingSet(const Value& value) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
+  // leave, except what the caller has `pinned`. Sources that a storage holds are in memory anyway
+  // and are not counted.
+  Bytes WorkingSet(const Value& value, absl::Span<Value* const> pinned) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);
 
   // Waits until no replay reads `value`, which the caller is about to overwrite.
   void WaitForReplays(Value* value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts_.mutex);

@@ -76,7 +76,8 @@ BufferSession::~BufferSession() { allocator_->SetPressureHandler(nullptr); }
 
 absl::StatusOr<Buffer> BufferSession::NewBuffer(Bytes bytes) {
   if (bytes <= Bytes(0)) return absl::InvalidArgumentError("a buffer has at least one byte");
-  EBB_ASSIGN_OR_RETURN(void* memory, allocator_->Allocate(bytes));
+  // It has no call behind it that could make it again.
+  EBB_ASSIGN_OR_RETURN(void* memory, allocator_->Allocate(bytes, {.stays = true}));
   auto state = std::make_shared<Buffer::State>();
   state->session = this;
   state->bytes = bytes;

@@ -76,7 +76,7 @@ void Runtime::SettleWhatDoesNotPay() {
   }
 }
 
-absl::Status Runtime::BringBack(Value* value) {
+absl::Status Runtime::BringBack(Value* value, absl::Span<Value* const> pinned) {
   // While this thread waits, another may overwrite the value's storage together with what the value
   // was made from. Then it cannot come back, and nobody asks for it any more.
   const auto lost = [value] {
@@ -84,8 +84,8 @@ absl::Status Runtime::BringBack(Value* value) {
   };
   if (value->memory != nullptr || lost()) return absl::OkStatus();
   if (config_.budget != Bytes::Max()) {
-    const Bytes needed =
-        rematerializer_.WorkingSet(*value) + graph_.source_bytes() - graph_.retained_bytes();
+    const Bytes needed = rematerializer_.WorkingSet(*value, pinned) + graph_.source_bytes() -
+                         graph_.retained_bytes();
     if (needed > config_.budget) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "rebuilding a value of ", FormatBytes(value->bytes), " needs at least ",
@@ -96,7 +96,7 @@ absl::Status Runtime::BringBack(Value* value) {
   return lost() ? absl::OkStatus() : status;
 }
 
-absl::Status Runtime::PinOne(Argument* argument) {
+absl::Status Runtime::PinOne(Argument* argument, std::vector<Value*>* pinned) {
   const Nanos now = MonotonicNow();
   for (;;) {
     Value* value = argument->storage->value;
@@ -105,8 +105,9 @@ absl::Status Runtime::PinOne(Argument* argument) {
       graph_.Read(value, now);
       if (argument->read != nullptr) graph_.Unpin(argument->read);
       argument->read = value;
+      pinned->push_back(value);
     }
-    EBB_RETURN_IF_ERROR(BringBack(value));
+    EBB_RETURN_IF_ERROR(BringBack(value, *pinned));
     // Another thread may have written the storage while this one waited.
     if (argument->storage->value == value) return absl::OkStatus();
   }
@@ -125,9 +126,16 @@ absl::Status Runtime::PinArguments(absl::Span<Argument> arguments) {
     missing |= argument.read->memory == nullptr;
   }
   largest_pinned_ = std::max(largest_pinned_, pinned_);
-  if (!missing) return absl::OkStatus();
+  return missing ? PinMissing(arguments) : absl::OkStatus();
+}
+
+absl::Status Runtime::PinMissing(absl::Span<Argument> arguments) {
+  std::vector<Value*> pinned;
+  for (const Argument& argument : arguments) {
+    if (argument.read != nullptr) pinned.push_back(argument.read);
+  }
   for (Argument& argument : arguments) {
-    if (argument.storage != nullptr) EBB_RETURN_IF_ERROR(PinOne(&argument));
+    if (argument.storage != nullptr) EBB_RETURN_IF_ERROR(PinOne(&argument, &pinned));
   }
   return absl::OkStatus();
 }
@@ -173,7 +181,7 @@ absl::Status Runtime::PrepareWrites(absl::Span<Argument> arguments) {
       Argument* const argument = written[i];
       if (argument->storage->value != argument->read) {
         if (copies[i] != nullptr) graph_.AddGarbage(std::exchange(copies[i], nullptr));
-        status = PinOne(argument);
+        status = PinMissing(absl::MakeSpan(argument, 1));
       } else if (argument->read->replay_pins > 0) {
         rematerializer_.WaitForReplays(argument->read);
       } else {
@@ -248,8 +256,10 @@ absl::Status Runtime::SaveDependents(const std::vector<Argument*>& written,
         graph_.Pin(value);
         kept->push_back(value);
       }
+      std::vector<Value*> pinned = leaving;
+      pinned.insert(pinned.end(), kept->begin(), kept->end());
       for (Value* value : evicted) {
-        if (status.ok()) status = BringBack(value);
+        if (status.ok()) status = BringBack(value, pinned);
       }
       if (status.ok()) continue;
       if (!absl::IsResourceExhausted(status)) return status;
@@ -367,7 +377,7 @@ void Runtime::Stress() {
 absl::StatusOr<Value*> Runtime::Pin(Storage* storage) {
   MutexLock lock(&mutex_);
   Argument argument{.storage = storage};
-  absl::Status status = PinOne(&argument);
+  absl::Status status = PinMissing(absl::MakeSpan(&argument, 1));
   if (!status.ok() && argument.read != nullptr) graph_.Unpin(argument.read);
   rematerializer_.FreeGarbage();
   if (!status.ok()) return status;

@@ -141,8 +141,12 @@ class Runtime {
 
  private:
   absl::Status PinArguments(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status PinOne(Argument* argument) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status BringBack(Value* value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PinMissing(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PinOne(Argument* argument, std::vector<Value*>* pinned)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `pinned` is what the caller keeps in memory meanwhile.
+  absl::Status BringBack(Value* value, absl::Span<Value* const> pinned)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PrepareWrites(absl::Span<Argument> arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SaveDependents(const std::vector<Argument*>& written, std::vector<void*>* copies,
                               std::vector<Value*>* kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

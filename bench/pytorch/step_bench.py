@@ -37,7 +37,7 @@ LIBRARIES = (
     ROOT / ".venv/lib/ebbtide/libebbtide.so",
     ROOT / "bazel-bin/pytorch/libebbtide.so",
 )
-UNPRESSURED = ("resnet18", "encoder", "mlp")
+UNPRESSURED = ("resnet18", "densenet121", "vit", "lstm", "encoder", "mlp")
 BUDGETED = ("resnet18", "densenet121", "vit", "lstm", "encoder")
 NO_PRESSURE_BYTES = 16 << 30
 WARMUP_STEPS = 2

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training steps that step_bench.py measures: plain PyTorch, the same bits in every process.
+"""The training steps that step_bench.py and bench/allocator/step_ratio.py measure: plain PyTorch,
+the same bits in every process.
 
 `NETWORKS[name]()` builds the model and one batch; each `step()` trains on that batch once and
 returns the loss.
@@ -46,6 +47,12 @@ def resnet18():
     from torchvision.models import resnet
 
     return Training(resnet.resnet18(num_classes=CLASSES), *images(64, 96))
+
+
+def resnet50():
+    from torchvision.models import resnet
+
+    return Training(resnet.resnet50(num_classes=CLASSES), *images(16, 96))
 
 
 def densenet121():
@@ -107,6 +114,50 @@ def encoder():
     return Training(Encoder(128, 4, 64), *sentences(32, 64), torch.optim.Adam)
 
 
+class DecoderLayer(nn.Module):
+    """Norms before attention and before the feed-forward part, as in GPT-2."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"),
+            nn.Linear(4 * width, width), nn.Dropout(0.1),
+        )  # fmt: skip
+
+    def forward(self, x):
+        parts = self.queries_keys_values(self.attention_norm(x)).chunk(3, -1)
+        queries, keys, values = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts
+        )
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.attended(mixed.transpose(1, 2).flatten(2))
+        return x + self.feed_forward(x)
+
+
+class Decoder(nn.Module):
+    def __init__(self, tokens, width, layers, length):
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        self.position = nn.Parameter(torch.randn(length, width) * 0.02)
+        self.layers = nn.Sequential(*(DecoderLayer(width, width // 64) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens):
+        x = self.norm(self.layers(self.embedding(tokens) + self.position))
+        return x @ self.embedding.weight.t()  # One matrix for both ends, as in GPT-2.
+
+
+def gpt():
+    tokens = 8192
+    text = torch.randint(tokens, (4, 257))
+    model = Decoder(tokens, width=256, layers=4, length=256)
+    return Training(model, text[:, :-1].contiguous(), text[:, 1:].contiguous(), torch.optim.AdamW)
+
+
 def mlp():
     """Bound by operators, not by arithmetic: what a call costs is all that it shows."""
     layers = []
@@ -120,9 +171,11 @@ def mlp():
 
 NETWORKS = {
     "resnet18": resnet18,
+    "resnet50": resnet50,
     "densenet121": densenet121,
     "vit": vit,
     "lstm": lstm,
     "encoder": encoder,
+    "gpt": gpt,
     "mlp": mlp,
 }

@@ -2,6 +2,7 @@
 
 #include "pytorch/backend/collectives.h"
 
+#include <pthread.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
@@ -28,6 +29,10 @@ struct InFlight {
 
 std::atomic<size_t> in_flight_count{0};
 Mutex in_flight_mutex;
+// A child of fork() must not find it locked by a thread that it does not have.
+[[maybe_unused]] const int in_flight_fork_safe =
+    pthread_atfork([] { in_flight_mutex.Lock(); }, [] { in_flight_mutex.Unlock(); },
+                   [] { in_flight_mutex.Unlock(); });
 std::vector<InFlight>& AllInFlight() {
   static auto* const all = new std::vector<InFlight>;
   return *all;

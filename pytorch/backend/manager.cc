@@ -270,16 +270,19 @@ void Manager::RegisterForkHandlers() {
   pthread_atfork(
       [] {
         if (instance_->manages()) instance_->runtime_->LockForFork();
+        instance_->header_mutex_.LockForFork();
         instance_->allocator_.LockForFork();
       },
       [] {
         instance_->allocator_.UnlockAfterFork();
+        instance_->header_mutex_.UnlockInParent();
         if (instance_->manages()) instance_->runtime_->UnlockAfterFork();
       },
       [] {
         instance_->forked_.store(true);
         instance_->replayer_.UseNewThreads();
         instance_->allocator_.UnlockAfterFork();
+        instance_->header_mutex_.ResetInChild();
         if (instance_->manages()) instance_->runtime_->UnlockAfterFork();
       });
 }

@@ -3,6 +3,7 @@
 #include "pytorch/backend/op_info.h"
 
 #include <ATen/core/function_schema.h>
+#include <pthread.h>
 
 #include <array>
 #include <memory>
@@ -76,11 +77,16 @@ OpInfo MakeInfo(const c10::OperatorHandle& op) {
   return info;
 }
 
+Mutex infos_mutex;
+
+// A child of fork() must not find it locked by a thread that it does not have.
+[[maybe_unused]] const int infos_fork_safe = pthread_atfork(
+    [] { infos_mutex.Lock(); }, [] { infos_mutex.Unlock(); }, [] { infos_mutex.Unlock(); });
+
 // Schemas are heap objects of the dispatcher, so that their address names the operator.
 const OpInfo& SharedInfo(const c10::OperatorHandle& op) {
-  static Mutex mutex;
   static auto* const infos = new absl::flat_hash_map<const void*, std::unique_ptr<OpInfo>>;
-  MutexLock lock(&mutex);
+  MutexLock lock(&infos_mutex);
   std::unique_ptr<OpInfo>& info = (*infos)[&op.schema()];
   if (info == nullptr || info->name != op.operator_name().name) {
     // An info that is replaced may still be in use: it is kept.

@@ -43,6 +43,8 @@ TEST_P(DeviceMemoryTest, StatesSensibleUnits) {
   EXPECT_GE(granule_, Bytes(4096));
   EXPECT_EQ(granule_.count() & (granule_.count() - 1), 0);
   EXPECT_EQ(device_->preferred_unit() % granule_, Bytes(0));
+  EXPECT_GE(device_->large_piece(), granule_);
+  EXPECT_EQ(device_->large_piece() % granule_, Bytes(0));
   EXPECT_GE(device_->capacity(), granule_);
 }
 
@@ -91,6 +93,88 @@ TEST_P(DeviceMemoryTest, CommitsAndDecommitsAnyRun) {
   EXPECT_TRUE(absl::IsInvalidArgument(device_->Commit(a + 64, granule_)));
   EXPECT_TRUE(absl::IsInvalidArgument(device_->Decommit(a, granule_ - Bytes(64))));
   Unreserve(a, 8);
+}
+
+TEST_P(DeviceMemoryTest, PiecesComeAndGoWhole) {
+  if (!device_->supports_partial_decommit()) GTEST_SKIP() << "needs partial decommit";
+  char* a = Reserve(9);
+  const int64_t g = granule_.count();
+  ASSERT_TRUE(device_->Commit(a + g, granule_ * 8, granule_ * 4).ok());
+  if (device_->is_host_accessible()) memset(a + g, 1, 8 * g);
+  ASSERT_TRUE(device_->Decommit(a + 5 * g, granule_ * 4).ok());
+  if (device_->is_host_accessible()) {
+    EXPECT_EQ(a[g], 1);
+    EXPECT_EQ(a[5 * g - 1], 1);
+  }
+  // What has gone may come back in other pieces, and pieces of several sizes may go at once.
+  ASSERT_TRUE(device_->Commit(a + 5 * g, granule_ * 3).ok());
+  ASSERT_TRUE(device_->Decommit(a + g, granule_ * 6).ok());
+  Unreserve(a, 9);
+}
+
+TEST_P(DeviceMemoryTest, ALargePieceIsMemoryLikeAnyOther) {
+  if (!device_->supports_partial_decommit()) GTEST_SKIP() << "needs partial decommit";
+  const Bytes large = device_->large_piece();
+  const auto granules = static_cast<int>(large / granule_);
+  char* a = Reserve(3 * granules);
+  ASSERT_TRUE(device_->Commit(a, large * 3, large).ok());
+  if (device_->is_host_accessible()) memset(a, 1, 3 * large.count());
+  EXPECT_TRUE(device_->Decommit(a + large.count(), large).ok());
+  Unreserve(a, 3 * granules);
+}
+
+TEST_P(DeviceMemoryTest, RejectsPiecesThatDoNotDivideTheSize) {
+  if (!device_->supports_partial_decommit()) GTEST_SKIP() << "needs partial decommit";
+  char* a = Reserve(8);
+  for (Bytes piece : {Bytes(0), Bytes(64), granule_ - Bytes(1), granule_ * 3, granule_ * 8,
+                      Bytes(0) - granule_}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(device_->Commit(a, granule_ * 4, piece))) << piece;
+  }
+  EXPECT_TRUE(device_->Commit(a, granule_ * 4, granule_ * 4).ok());
+  Unreserve(a, 8);
+}
+
+TEST_P(DeviceMemoryTest, MovesWholePieces) {
+  char* a = Reserve(8);
+  char* b = Reserve(8);
+  const int64_t g = granule_.count();
+  if (!device_->supports_move()) {
+    EXPECT_TRUE(absl::IsUnimplemented(device_->Move(a, b, granule_)));
+    Unreserve(a, 8);
+    Unreserve(b, 8);
+    GTEST_SKIP() << "needs Move";
+  }
+  ASSERT_TRUE(device_->Commit(a, granule_ * 4, granule_ * 2).ok());
+  ASSERT_TRUE(device_->Commit(a + 4 * g, granule_ * 2).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(device_->Move(a + 64, b, granule_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(device_->Move(a, b + 64, granule_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(device_->Move(a, b, granule_ + Bytes(64))));
+  // One piece of two granules and two of one, to where no piece of two is aligned.
+  ASSERT_TRUE(device_->Move(a + 2 * g, b + g, granule_ * 4).ok());
+  if (device_->is_host_accessible()) memset(b + g, 1, 4 * g);
+  EXPECT_TRUE(device_->Commit(a + 2 * g, granule_ * 4).ok());
+  EXPECT_TRUE(device_->Decommit(b + 4 * g, granule_).ok());
+  EXPECT_TRUE(device_->Decommit(b + g, granule_ * 2).ok());
+  // Within one range, and back.
+  ASSERT_TRUE(device_->Move(b + 3 * g, b, granule_).ok());
+  ASSERT_TRUE(device_->Move(b, b + 3 * g, granule_).ok());
+  Unreserve(a, 8);
+  Unreserve(b, 8);
+}
+
+TEST_P(DeviceMemoryTest, WhatWasMovedAwayCannotBeReadUnnoticed) {
+  if (!device_->supports_move() || !device_->is_host_accessible()) {
+    GTEST_SKIP() << "needs Move and readable bytes";
+  }
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  volatile char* a = Reserve(2);
+  ASSERT_TRUE(device_->Commit(const_cast<char*>(a), granule_).ok());
+  a[0] = 1;
+  ASSERT_TRUE(
+      device_->Move(const_cast<char*>(a), const_cast<char*>(a) + granule_.count(), granule_).ok());
+  EXPECT_DEATH(a[0] = 2, "");
+  a[granule_.count()] = 3;
+  Unreserve(const_cast<char*>(a), 2);
 }
 
 TEST_P(DeviceMemoryTest, DecommitKeepsTheNeighboursContent) {

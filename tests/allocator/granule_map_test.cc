@@ -39,6 +39,11 @@ TEST(GranuleMapTest, AgreesWithAPlainVector) {
     }
     ASSERT_EQ(map.Count(from, to), count);
     ASSERT_EQ(map.FindNext(from, to, wanted), next);
+    size_t last = kSize;
+    for (size_t i = from; i < to; ++i) last = model[i] ? i : last;
+    if (last < kSize) {
+      ASSERT_EQ(map.FindLast(from, to - 1), last);
+    }
     if (from < to) {
       ASSERT_EQ(map.Get(from), model[from]);
     }

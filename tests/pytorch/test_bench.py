@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of a training step runs, and does not take an unmanaged process for a fast one."""
+"""The benchmarks of a training step run, and do not take an unmanaged process, or one with the
+usual malloc, for a fast one."""
 
 import json
 import subprocess
@@ -8,12 +9,26 @@ import sys
 import harness
 
 BENCH = harness.ROOT / "bench" / "pytorch" / "step_bench.py"
+RATIO = harness.ROOT / "bench" / "allocator" / "step_ratio.py"
+
+
+def run(program, *args):
+    return subprocess.run(
+        [sys.executable, str(program), "--quick", "--pairs", "1", *map(str, args)],
+        env=harness.clean_environment(), capture_output=True, text=True,
+        timeout=harness.MANAGED_TIMEOUT_SECONDS,
+    )  # fmt: skip
 
 
 def bench(*args):
-    return subprocess.run([sys.executable, str(BENCH), "--quick", "--pairs", "1", *map(str, args)],
-                          env=harness.clean_environment(), capture_output=True, text=True,
-                          timeout=harness.MANAGED_TIMEOUT_SECONDS)
+    return run(BENCH, *args)
+
+
+def empty_library(folder):
+    """Can be preloaded, and changes nothing."""
+    path = folder / "libnothing.so"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(path)], check=True)
+    return path
 
 
 def test_both_tables(tmp_path):
@@ -33,9 +48,7 @@ def test_both_tables(tmp_path):
 
 
 def test_an_unmanaged_process_is_a_failure(tmp_path):
-    library = tmp_path / "libnothing.so"
-    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
-    done = bench("--networks", "mlp", "--library", library)
+    done = bench("--networks", "mlp", "--library", empty_library(tmp_path))
     assert done.returncode == 1
     assert "did not manage" in done.stderr
 
@@ -45,3 +58,20 @@ def test_wrong_arguments_are_refused(tmp_path):
         done = bench(*args)
         assert done.returncode == 2
         assert args[0] in done.stderr
+
+
+def test_ratio_beside_preloaded_allocators(tmp_path):
+    done = run(RATIO, "--networks", "gpt", "--library", harness.library(),
+               "--preload", f"other={empty_library(tmp_path)}",
+               "--json", tmp_path / "numbers.json")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert set(numbers["step_ratio"]["gpt"]) == {"ebbtide", "other"}
+    assert all(0.1 < ratio < 10 for ratio in numbers["step_ratio"]["gpt"].values())
+    assert numbers["step"]["gpt"]["ebbtide"]["identical"]
+
+
+def test_an_allocator_that_is_not_there_is_a_failure(tmp_path):
+    done = run(RATIO, "--networks", "gpt", "--preload", f"other={tmp_path}/libabsent.so")
+    assert done.returncode == 1
+    assert "libabsent.so was not preloaded" in done.stderr

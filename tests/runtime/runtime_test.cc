@@ -466,6 +466,27 @@ TEST_F(BudgetRules, WhatCannotFitIsNoticedBeforeAnythingRuns) {
   EXPECT_EQ(Read(sum), 6u);
 }
 
+// The call's other arguments cannot leave meanwhile: without them in the sum, replays would run for
+// nothing before one of them fails.
+TEST_F(BudgetRules, WhatTheCallHasPinnedCountsBeforeAnythingRuns) {
+  Start(Calm(), Bytes(8 * kBytes));
+  const Buffer x = Source(1);
+  std::vector<Buffer> parts;
+  for (Word i = 0; i < 3; ++i) parts.push_back(Add({x}, i));
+  const Buffer sum = Add(parts, 0);  // 3 inputs and an output beside the source
+  parts.clear();
+  session_->runtime().RelievePressure(Bytes(kBytes));
+  std::vector<Buffer> arguments;
+  for (Word i = 0; i < 4; ++i) arguments.push_back(Add({x}, i));
+  arguments.push_back(sum);
+  runs_ = 0;
+  const auto made = TryAdd(arguments, 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(made.status())) << made.status();
+  EXPECT_EQ(runs_, 0);
+  arguments.erase(arguments.begin());
+  EXPECT_EQ(Read(Add(arguments, 0)), 2u + 3 + 4 + 6);
+}
+
 TEST_F(BudgetRules, ALongChainNeedsRoomForTwoValuesOnly) {
   Start(Calm(), Bytes(4 * kBytes));
   Buffer last = Source(1);

@@ -32,14 +32,14 @@ LAYERS = [
     "tools",
 ]
 
-CPP = (".cc", ".h", ".c")
+CPP = (".cc", ".h", ".c", ".cu")
 SOURCES = CPP + (".py", ".sh", ".bzl")
 
 
 def is_source(path):
     """Code of ours, by name or, for scripts without an ending, by place."""
     name = posixpath.basename(path)
-    scripts = ("tools/test", "tools/quickstart", ".ci/run")
+    scripts = ("tools/test", "tools/quickstart", "tools/gpu-check", ".ci/run")
     return path.endswith(SOURCES) or name == "BUILD" or name.endswith(".BUILD") or path in scripts
 
 

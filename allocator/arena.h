@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Arena is the part of the caching allocator that serves one stream in one pool. What is freed here
+// is handed out here again at once: the stream's own order keeps the old work before the new.
+// Memory gets to other arenas only as whole granules, and only when the device is done with
+// everything that had been queued when they were freed ("quiet"; heap.h). A block that other
+// streams used too waits until they have passed.
+//
+//     request -> small cache -> slabs -> small heap
+//             -> large heap      free of a block that other streams used -> awaiting -> heap
+//
+// Growth is held against what the program has needed so far: as long as held stays within `slack`
+// of the most that was ever live, new memory is obtained; beyond, free memory moves from where it
+// lies to where it is needed. Each byte that moves loosens the limit a little, so that a program
+// that repeats itself soon moves nothing.
+//
+// Thread safety: all functions may be called from any thread; each arena has a lock of its own,
+// under which the device is called. Several arenas' locks are held together only to look at all of
+// them, in the order of their making. Ownership: ledger, pages and streams must outlive it.
+
+#ifndef EBBTIDE_ALLOCATOR_ARENA_H_
+#define EBBTIDE_ALLOCATOR_ARENA_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "allocator/awaiting_blocks.h"
+#include "allocator/heap.h"
+#include "allocator/ledger.h"
+#include "allocator/page_map.h"
+#include "allocator/small_cache.h"
+#include "allocator/snapshot.h"
+#include "allocator/stream_order.h"
+
+namespace ebbtide {
+
+// Why a request did not fit.
+struct Shortage {
+  int64_t bytes = 0;              // that must become free before it can fit
+  bool device_exhausted = false;  // the device has no more, whatever the budget
+  bool needs_contiguous = false;
+};
+
+class Arena : private HeapOwner {
+ public:
+  struct Limits {
+    // By how much of the most that was ever live held may exceed it before free memory is moved.
+    double slack = 0.005;
+    // By what part of each moved byte the limit is loosened.
+    double loosening = 0.02;
+    // Calls of the device that one request may cause for keeping within it.
+    int calls_for_slack = 16;
+  };
+
+  // `streams` is null on a device without streams. REQUIRES: all pointers outlive the arena.
+  Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stream, Limits limits);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  StreamId stream() const { return stream_id.load(std::memory_order_relaxed); }
+
+  // The arena that a block is of.
+  static Arena& Of(const Block* block) { return *static_cast<Arena*>(block->heap->owner()); }
+
+  // The pool that the arena serves, for the registry. While `keeps_cache` is set GiveBack leaves
+  // the arena's cache alone.
+  void SetPool(uint64_t pool, bool keeps_cache) {
+    keeps_cache_.store(keeps_cache, std::memory_order_relaxed);
+    pool_.store(pool, std::memory_order_release);
+  }
+  bool keeps_cache() const { return keeps_cache_.load(std::memory_order_relaxed); }
+  uint64_t pool() const { return pool_.load(std::memory_order_acquire); }
+
+  // True when no block of it is live or awaited.
+  bool IsEmpty() const;
+
+  // Makes an empty arena whose stream was destroyed serve `stream`; waits for the device if that is
+  // not done with the old one. Returns false, and does nothing, for all other arenas.
+  bool TryServe(StreamId stream);
+
+  // A block of `rounded` bytes, recorded as one of `asked`, from this arena's free memory or by
+  // growth within the budget; nullptr and *shortage when it does not fit. Calls no handler and
+  // never waits for the device. The block's start is in the page map.
+  void* Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
+  // The same for at most SmallCache::kMaxSize bytes.
+  void* AllocateSmall(size_t asked, Shortage* shortage);
+
+  // What the page map said of an address. Takes the block back; aborts unless `address` is the
+  // start of a live block, and, unless `asked` is negative, one of that size.
+  void FreeLarge(Block* block, uintptr_t address, int64_t asked);
+  void FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked);
+
+  // Another stream uses the live block that starts at `address`.
+  void AddUse(uintptr_t address, StreamId stream);
+
+  // True when a live block starts at `address`, of which the page map said `block`.
+  bool IsLive(const Block* block, uintptr_t address) const;
+  // The same. REQUIRES: the caller holds mutex().
+  bool IsLiveLocked(const Block* block, uintptr_t address) const;
+
+  // Frees what other streams have done with; all of it, by waiting, with `wait`. Returns whether
+  // anything was freed.
+  bool Settle(bool wait);
+
+  // Gives quiet cached memory back to the device until `wanted` bytes have gone or nothing is left,
+  // with `wait` after having waited for the device. Returns the bytes.
+  int64_t GiveBack(int64_t wanted, bool wait);
+
+  // The same also if the arena keeps its cache, and with `small_too` from the small caches.
+  int64_t Trim(int64_t wanted, bool wait, bool small_too);
+
+  // Bytes that waiting might make available, at most.
+  int64_t CountWaitable() const;
+
+  Bytes LargestFree() const;
+  int64_t CountFrees() const;
+
+  // What Stats adds up. Lock first.
+  struct Counts {
+    int64_t live_blocks = 0;
+    int64_t live = 0;
+    int64_t asked = 0;
+    int64_t awaiting = 0;
+    int64_t allocations = 0;
+    int64_t frees = 0;
+    Counts& operator+=(const Counts& other);
+  };
+  // The arena's lock, for those who look at several at one moment, and around fork().
+  std::mutex& mutex() const { return mutex_; }
+  Counts CountLocked() const;
+  // Appends a picture of what has memory. REQUIRES: the caller holds mutex().
+  void AppendPictureLocked(std::vector<SegmentPicture>* segments) const;
+  const SmallCache& small() const { return small_; }
+  // Walks everything, aborts on a contradiction, returns the committed bytes. Lock first.
+  int64_t CheckLocked() const;
+
+ private:
+  using Lock = std::lock_guard<std::mutex>;
+
+  // Blocks below this size have a heap of their own, so that small ones that live long do not sit
+  // between large ones and hold a granule each there.
+  static constexpr size_t kSmallHeapBelow = size_t{256} << 10;
+
+  Heap& PickHeap(size_t size);
+  bool HasCommitted(size_t size) const {
+    return heaps_[size < kSmallHeapBelow ? 0 : 1].HasCommitted(size);
+  }
+
+  Block* TryObtain(size_t size, size_t alignment, Heap::End end, Shortage* shortage);
+  Block* TryPartial(Heap* heap, size_t size, size_t alignment, Heap::End end, Shortage* shortage);
+  Block* TryWhole(Heap* heap, size_t size, size_t alignment, Heap::End end, Shortage* shortage);
+  Block* CarveOrReserve(Heap* heap, size_t size, size_t alignment, Heap::End end,
+                        Shortage* shortage);
+  bool CommitInBudget(Heap* heap, Block* block, Shortage* shortage);
+  int64_t Reuse(Heap* heap, Block* block, int64_t wanted, int calls);
+  int64_t GiveBackQuiet(int64_t wanted, int* calls);
+  int64_t Allowance(size_t size) const;
+  bool IsEmptyLocked() const;
+  uint64_t Quiet();
+  void WaitUntilQuiet();
+  bool SettleLocked(bool wait, int64_t* given_back = nullptr);
+  void RememberFree(uintptr_t address, int64_t asked, bool completed);
+  void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
+                   std::vector<BlockPicture>* blocks) const;
+  void ReleaseAwaited(uintptr_t address);
+  void ReleaseBlock(Block* block);
+  bool FlushSmall();
+  void ReleaseChunks(const std::vector<Block*>& chunks);
+  int64_t EnforceBudget();
+
+  Ledger* const ledger_;
+  PageMap* const
+      pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
+  StreamOrder* const streams_;
+  const Limits limits_;
+  const bool partial_;
+  std::atomic<bool> keeps_cache_{false};
+  std::atomic<uint64_t> pool_{0};
+
+  mutable std::mutex mutex_;  // guards all that follows, but for the shards of small_
+  Heap heaps_[2];
+  SmallCache small_;
+  AwaitingBlocks awaiting_;
+  Counts large_;
+
+  // Frees carry the stamp of their moment; everything up to quiet_ is quiet. A mark is an event on
+  // the stream that, once it is done, makes stamps up to mark_stamp_ so.
+  uint64_t stamp_ = 1;
+  uint64_t last_freed_ = 0;
+  uint64_t quiet_ = 0;
+  uint64_t mark_stamp_ = 0;
+  StreamOrder::Event mark_ = 0;
+  bool marked_ = false;
+  bool stream_gone_ = false;
+};
+
+}  // namespace ebbtide
+
+#endif  // EBBTIDE_ALLOCATOR_ARENA_H_
