@@ -182,7 +182,8 @@ class Arena : private HeapOwner {
   bool SettleLocked(bool wait, int64_t* given_back = nullptr);
   void* AllocatePlanning(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
   Block* TryPlace(const PlannedPlacement::Request& request, size_t size);
-  void PrepareRegion();
+  void PrepareRegion(bool begins);
+  void GiveBackUnplanned();
   void Learn(const PlannedPlacement::Problem& problem);
   void RememberFree(uintptr_t address, int64_t asked, bool completed);
   void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,

@@ -39,7 +39,7 @@ void* Arena::AllocatePlanning(size_t rounded, Heap::End end, int64_t asked, Shor
       request = again ? unserved_ : planned_->Place(static_cast<int64_t>(rounded));
       if (again) unserved_size_ = 0;
     }
-    if (request.begins || (partial_ && request.offset.has_value())) PrepareRegion();
+    if (request.begins || (partial_ && request.offset.has_value())) PrepareRegion(request.begins);
     Block* block = request.offset.has_value() ? TryPlace(request, rounded) : nullptr;
     if (block == nullptr) block = FindBlock(rounded, end, shortage);
     if (block == nullptr) {
@@ -72,10 +72,15 @@ Block* Arena::TryPlace(const PlannedPlacement::Request& request, size_t size) {
     if (below != nullptr && below->heap != &heap) below = nullptr;
     block = heap.CarveAt(begin, size, below);
   }
-  Shortage shortage;
-  if (block != nullptr && partial_ && !CommitInBudget(&heap, block, &shortage)) {
-    heap.Abandon(block);
-    block = nullptr;
+  if (block != nullptr && partial_) {
+    Shortage shortage;
+    const int64_t moved = ledger_->moved_bytes;
+    if (!CommitInBudget(&heap, block, &shortage)) {
+      heap.Abandon(block);
+      block = nullptr;
+    }
+    // What goes to a new region goes there once: no sign that the limit is too tight.
+    if (region_is_new_) ledger_->moved_bytes -= ledger_->moved_bytes - moved;
   }
   if (block != nullptr) {
     ++large_.planned;
@@ -86,23 +91,33 @@ Block* Arena::TryPlace(const PlannedPlacement::Request& request, size_t size) {
 }
 
 // Called at the start of an iteration, where the least is live; where the region is but addresses,
-// also on the way. Otherwise what is free makes room for it, and what only becomes free during the
-// first iteration with it follows at the start of the second.
-void Arena::PrepareRegion() {
+// also on the way.
+void Arena::PrepareRegion(bool begins) {
   Heap& heap = heaps_[2];
   const auto bytes = static_cast<size_t>(planned_->height());
-  if (bytes == 0) return;
-  const bool fits = heap.region_size() >= bytes;
-  if (!partial_ && (!fits || region_is_new_)) {
+  if (begins && region_is_new_) {
     region_is_new_ = false;
+    if (!partial_) GiveBackUnplanned();  // what became free in the first iteration with it
+  }
+  if (bytes == 0 || heap.region_size() >= bytes) return;
+  if (!partial_) {
+    // Where blocks that stay hold the segments of those that came and went, a plan is no gain.
+    int64_t free = 0;
+    for (const Heap& each : heaps_) free += each.CountReleasable();
+    if (free < static_cast<int64_t>(bytes)) return;
+    GiveBackUnplanned();
     int calls = INT_MAX;
-    const uint64_t quiet = Quiet();
-    for (Heap* each : by_gain_) {
-      if (each != &heap || !fits) each->GiveBack(INT64_MAX, quiet, &calls);
-    }
+    heap.GiveBack(INT64_MAX, Quiet(), &calls);
   }
   // Where that fails all places are missed, and the next iteration tries again.
-  if (!fits) region_is_new_ = heap.AddRegion(bytes).ok();
+  region_is_new_ = heap.AddRegion(bytes).ok();
+}
+
+// The small and large heaps' cache: blocks in their places leave it without use.
+void Arena::GiveBackUnplanned() {
+  int calls = INT_MAX;
+  const uint64_t quiet = Quiet();
+  for (int i : {0, 1}) heaps_[i].GiveBack(INT64_MAX, quiet, &calls);
 }
 
 void Arena::Learn(const PlannedPlacement::Problem& problem) {
