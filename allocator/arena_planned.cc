@@ -14,9 +14,9 @@
 namespace ebbtide {
 namespace {
 
-// Bounds the packer's work on one plan to some 15 ms, of the thread whose request was the last of
+// Bounds the packer's work on one plan to some 20 ms, of the thread whose request was the last of
 // an iteration.
-constexpr int64_t kPlanSteps = 5'000'000;
+constexpr int64_t kPlanSteps = 3'000'000;
 
 }  // namespace
 

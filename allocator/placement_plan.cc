@@ -13,6 +13,9 @@ namespace {
 
 using Requests = std::vector<CyclicRequest>;
 
+// A plan that is higher than the most that lives by less than this part of it is not improved.
+constexpr int64_t kGoodEnough = 512;
+
 // Two iterations, if something lives longer than one and not longer than two.
 Requests Unroll(absl::Span<const CyclicRequest> requests) {
   const auto n = static_cast<int64_t>(requests.size());
@@ -62,14 +65,21 @@ class Planner {
   PlacementPlan Plan() {
     StackCrossing();
     Keep(PackByPushdown(Whole(), options_.alignment));
-    if (plan_.height > plan_.peak_bytes) {
-      Keep(PackLifetimes(InPieces(),
-                         {.alignment = options_.alignment, .max_steps = options_.max_steps}));
+    const int64_t steps = options_.max_steps - StepsBeforeSearch();
+    if (plan_.height > plan_.peak_bytes + plan_.peak_bytes / kGoodEnough && steps >= 0) {
+      Keep(PackLifetimes(InPieces(), {.alignment = options_.alignment, .max_steps = steps}));
     }
     return std::move(plan_);
   }
 
  private:
+  // What PackLifetimes does before it counts steps, as measured: it sorts, and looks at each pair
+  // that lives together. Where that is too much, pushdown must do.
+  int64_t StepsBeforeSearch() const {
+    int64_t steps = 500 * count_;
+    for (int64_t i : planned_) steps += 4 * requests_[i].length;
+    return steps;
+  }
   int64_t Begin(int64_t i) const { return (i - cut_ + count_) % count_; }
   bool Crosses(int64_t i) const { return Begin(i) + requests_[i].length > count_; }
   int64_t Rounded(int64_t i) const {
