@@ -82,6 +82,9 @@ Block* Arena::TryObtain(size_t size, size_t alignment, Heap::End end, Shortage* 
     *shortage = Shortage();
     Block* block = partial_ ? TryPartial(heap, size, alignment, end, shortage)
                             : TryWhole(heap, size, alignment, end, shortage);
+    if (block == nullptr && MayUseRegion(alignment) && heaps_[2].HasCommitted(size)) {
+      block = heaps_[2].Carve(size, alignment, end);
+    }
     if (block != nullptr || flushed || !FlushSmall()) return block;
   }
 }

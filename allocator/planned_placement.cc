@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 
@@ -81,7 +82,7 @@ PlannedPlacement::Request PlannedPlacement::Follow(Token token, int64_t bytes) {
 void PlannedPlacement::Return() {
   const Token token = finder_.count() - 1;
   const auto spot = spots_.find(finder_.window_hash());
-  if (spot != spots_.end() && spot->second.plan != nullptr &&
+  if (spot != spots_.end() && !spot->second.ambiguous &&
       LastAgree(*spot->second.plan, spot->second.phase, PeriodFinder::kWindow)) {
     current_ = spot->second.plan;
     phase_ = spot->second.phase;
@@ -146,8 +147,9 @@ bool PlannedPlacement::NewPeriod() {
   // What is shorter than the iteration in hand is a loop inside of it.
   if (current_ != nullptr && period <= current_->period) return false;
   const Token since = count - finder_.matched();
-  if (since == looked_at_ && count < look_again_) return false;
-  looked_at_ = since;
+  const std::pair<Token, int64_t> looked_at{since, period};
+  if (looked_at == looked_at_ && count < look_again_) return false;
+  looked_at_ = looked_at;
   const bool steady = Steady(period);
   look_again_ = steady ? CyclicRequest::kForever : count + period;
   return steady;
@@ -231,18 +233,23 @@ PlannedPlacement::Plan* PlannedPlacement::SlotFor(const Problem& problem) {
   return oldest;
 }
 
-// Windows that stand in several places say nothing about where the program is. A plan of two
-// iterations has each window twice; either will do.
+// Windows that stand in several places of a plan say nothing about where the program is. A plan of
+// two iterations has each window twice; either will do. Of several plans the shortest is meant: the
+// longer one contains its iteration.
 void PlannedPlacement::IndexPlans() {
+  std::vector<Plan*> by_period;
+  for (const std::unique_ptr<Plan>& plan : plans_) by_period.push_back(plan.get());
+  std::stable_sort(by_period.begin(), by_period.end(),
+                   [](const Plan* a, const Plan* b) { return a->period < b->period; });
   spots_.clear();
-  for (const std::unique_ptr<Plan>& plan : plans_) {
+  for (Plan* plan : by_period) {
     for (int64_t first = 0; first < plan->period; ++first) {
       const auto at = [&](int64_t i) { return (first + i) % plan->period; };
       const uint64_t hash =
           PeriodFinder::WindowHash([&](int64_t i) { return plan->requests[at(i)].bytes; });
-      const Spot spot{plan.get(), at(PeriodFinder::kWindow - 1)};
-      const auto [known, is_new] = spots_.emplace(hash, spot);
-      if (!is_new) known->second.plan = nullptr;
+      const auto [known, is_new] =
+          spots_.emplace(hash, Spot{plan, at(PeriodFinder::kWindow - 1), false});
+      if (!is_new && known->second.plan == plan) known->second.ambiguous = true;
     }
   }
 }

@@ -41,6 +41,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -110,8 +111,9 @@ class PlannedPlacement {
     Token last_used = 0;  // when it was followed last
   };
   struct Spot {
-    Plan* plan;  // null: in several places
+    Plan* plan;
     int64_t phase;
+    bool ambiguous;  // in several places
   };
 
   bool Remembers(Token token) const { return token >= finder_.count() - finder_.history(); }
@@ -144,9 +146,9 @@ class PlannedPlacement {
   // The problem that is being waited for: its period, or 0, and the request before which it is due.
   int64_t due_period_ = 0;
   Token due_ = 0;
-  // What TakeProblem looked at last: the request since which that period holds, and the count of
-  // requests before which it is not worth another look.
-  Token looked_at_ = -1;
+  // What TakeProblem looked at last: the request since which a period holds, the period, and the
+  // count of requests before which it is not worth another look.
+  std::pair<Token, int64_t> looked_at_{-1, 0};
   int64_t look_again_ = 0;
   int64_t rest_until_ = 0;  // no problem before this request
   Plan* lesson_ = nullptr;  // the plan that the problem would make anew
