@@ -102,12 +102,13 @@ void Arena::PrepareRegion(bool begins) {
   if (bytes == 0 || heap.region_size() >= bytes) return;
   if (!partial_) {
     // Where blocks that stay hold the segments of those that came and went, a plan is no gain.
+    const uint64_t quiet = Quiet();
     int64_t free = 0;
-    for (const Heap& each : heaps_) free += each.CountReleasable();
+    for (const Heap& each : heaps_) free += each.CountReleasable(quiet);
     if (free < static_cast<int64_t>(bytes)) return;
     GiveBackUnplanned();
     int calls = INT_MAX;
-    heap.GiveBack(INT64_MAX, Quiet(), &calls);
+    heap.GiveBack(INT64_MAX, quiet, &calls);
   }
   // Where that fails all places are missed, and the next iteration tries again.
   region_is_new_ = heap.AddRegion(bytes).ok();

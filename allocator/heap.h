@@ -162,9 +162,9 @@ class Heap {
   // is left. Returns the bytes given back.
   int64_t GiveBack(int64_t wanted, uint64_t quiet, int* calls);
 
-  // What GiveBack can give when everything is quiet. Linear in all blocks; for when all else
-  // failed.
-  int64_t CountReleasable() const;
+  // What GiveBack can give when what is stamped up to `quiet` is quiet. Linear in all blocks; for
+  // when all else failed.
+  int64_t CountReleasable(uint64_t quiet = kAllQuiet) const;
 
   size_t largest_free() const { return by_size_.LargestKey(); }
 

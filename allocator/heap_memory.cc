@@ -334,10 +334,11 @@ void Heap::DropEmptySegments() {
   }
 }
 
-int64_t Heap::CountReleasable() const {
+int64_t Heap::CountReleasable(uint64_t quiet) const {
   int64_t granules = 0;
   VisitBlocks([&](const Block& block) {
-    if (block.free && (partial_ || SpansSegment(&block))) granules += block.releasable;
+    const bool counts = block.free && block.stamp <= quiet && (partial_ || SpansSegment(&block));
+    if (counts) granules += block.releasable;
   });
   return granules << shift_;
 }

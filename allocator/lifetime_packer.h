@@ -54,7 +54,7 @@ struct PackOptions {
   // How long to improve: a step looks at one buffer or one section of time, two or three
   // nanoseconds. Counted, not timed, so that the same input gives the same packing on a slow or
   // busy machine. The sweep runs whatever this says.
-  int64_t max_steps = 14'000'000;
+  int64_t max_steps = 12'000'000;
 };
 
 // The most bytes that are live at one instant, each size rounded up to `alignment`: no packing can

@@ -43,7 +43,7 @@ struct PlacementPlan {
 
 struct PlanOptions {
   int64_t alignment = 512;         // of the places, in bytes
-  int64_t max_steps = 14'000'000;  // of PackLifetimes, all in all; 0: PackByPushdown alone
+  int64_t max_steps = 12'000'000;  // of PackLifetimes, all in all; 0: PackByPushdown alone
 };
 
 // O(n log n) for n requests, and PackLifetimes. REQUIRES: no negative size, lengths > 0.

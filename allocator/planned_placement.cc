@@ -254,10 +254,4 @@ void PlannedPlacement::IndexPlans() {
   }
 }
 
-int64_t PlannedPlacement::height() const {
-  int64_t height = 0;
-  for (const std::unique_ptr<Plan>& plan : plans_) height = std::max(height, plan->height);
-  return height;
-}
-
 }  // namespace ebbtide

@@ -96,8 +96,9 @@ class PlannedPlacement {
   // iteration, else once it does so again. The region must reach to plan.height.
   void Adopt(const Problem& problem, PlacementPlan plan);
 
-  // The end of the highest place that may be given out, in bytes: the size of the region.
-  int64_t height() const;
+  // How far the places of the plan that is followed reach, in bytes: the size of the region. 0 for
+  // none.
+  int64_t height() const { return current_ == nullptr ? 0 : current_->height; }
   bool following() const { return current_ != nullptr; }
   const Stats& stats() const { return stats_; }
 

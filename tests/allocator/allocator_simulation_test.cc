@@ -68,7 +68,7 @@ TEST(AllocatorSimulationTest, SteadyProgramsArePlanned) {
   for (bool partial : {true, false}) {
     const ProgramShape shape = {.partial = partial, .large_pieces = false, .planned = true};
     ProgramCoverage coverage;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
       coverage += RunProgram(ProgramOf(shape, seed), shape, seed);
     }
     EXPECT_GE(coverage.planned * 20, coverage.allocations) << coverage.planned;
