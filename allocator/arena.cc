@@ -16,19 +16,29 @@ Arena::Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stre
       streams_(streams),
       limits_(limits),
       partial_(ledger->device().supports_partial_decommit()),
-      heaps_{Heap(ledger, this), Heap(ledger, this)},
       small_(pages, &ledger->live),
-      awaiting_(streams) {}
+      awaiting_(streams) {
+  for (int i = 0; i < 2; ++i) heaps_.emplace_back(ledger, static_cast<HeapOwner*>(this));
+  by_gain_ = {&heaps_[1], &heaps_[0]};
+}
 
 Arena::~Arena() {
   if (marked_) streams_->Release(mark_);
 }
 
 void* Arena::Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage) {
+  if (planned_ != nullptr) return AllocatePlanning(rounded, end, asked, shortage);
   Lock lock(mutex_);
-  if (awaiting_.blocks() > 0 && !HasCommitted(rounded)) SettleLocked(false);
-  Block* block = TryObtain(rounded, Heap::kAlignment, end, shortage);
-  if (block == nullptr) return nullptr;
+  Block* block = FindBlock(rounded, end, shortage);
+  return block == nullptr ? nullptr : HandOut(block, asked);
+}
+
+Block* Arena::FindBlock(size_t size, Heap::End end, Shortage* shortage) {
+  if (awaiting_.blocks() > 0 && !HasCommitted(size)) SettleLocked(false);
+  return TryObtain(size, Heap::kAlignment, end, shortage);
+}
+
+void* Arena::HandOut(Block* block, int64_t asked) {
   block->asked = asked;
   pages_->Set(block->begin, reinterpret_cast<uintptr_t>(block));
   ++large_.allocations;
@@ -55,20 +65,26 @@ void* Arena::AllocateSmall(size_t asked, Shortage* shortage) {
 
 // The heap of blocks of that size, unless it would grow further than it should while the other one
 // has a hole: rather a small block among large ones than memory that nobody uses.
-Heap& Arena::PickHeap(size_t size) {
+Heap& Arena::PickHeap(size_t size, size_t alignment) {
   Heap& own = heaps_[size < kSmallHeapBelow ? 0 : 1];
   Heap& other = heaps_[size < kSmallHeapBelow ? 1 : 0];
   if (own.HasCommitted(size)) return own;
-  const auto granule = ledger_->device().granularity().count();
-  return Allowance(size) < granule && other.HasCommitted(size) ? other : own;
+  if (Allowance(size) >= ledger_->device().granularity().count()) return own;
+  if (other.HasCommitted(size)) return other;
+  // Who follows a plan soon wants the region's holes.
+  const bool use_region = MayUseRegion(alignment) && !planned_->following();
+  return use_region && heaps_[2].HasCommitted(size) ? heaps_[2] : own;
 }
 
 Block* Arena::TryObtain(size_t size, size_t alignment, Heap::End end, Shortage* shortage) {
-  Heap* heap = &PickHeap(size);
+  Heap* heap = &PickHeap(size, alignment);
   for (bool flushed = false;; flushed = true) {
     *shortage = Shortage();
     Block* block = partial_ ? TryPartial(heap, size, alignment, end, shortage)
                             : TryWhole(heap, size, alignment, end, shortage);
+    if (block == nullptr && MayUseRegion(alignment) && heaps_[2].HasCommitted(size)) {
+      block = heaps_[2].Carve(size, alignment, end);
+    }
     if (block != nullptr || flushed || !FlushSmall()) return block;
   }
 }
@@ -130,7 +146,7 @@ int64_t Arena::Reuse(Heap* heap, Block* block, int64_t wanted, int calls) {
   }
   const uint64_t quiet = Quiet();
   int64_t moved = 0;
-  for (Heap* source : {&heaps_[1], &heaps_[0]}) {
+  for (Heap* source : by_gain_) {
     if (moved < wanted) moved += heap->MoveInto(block, source, wanted - moved, quiet, &calls);
   }
   return moved;
@@ -171,6 +187,10 @@ Block* Arena::TryWhole(Heap* heap, size_t size, size_t alignment, Heap::End end,
   if (roomy <= ledger_->room() && heap->AddSegment(padded, false).ok()) {
     return heap->Carve(size, alignment, end);
   }
+  if (MayUseRegion(alignment)) {  // the region's holes, plan or not, before anything is given back
+    block = heaps_[2].Carve(size, alignment, end);
+    if (block != nullptr) return block;
+  }
   const auto exact = static_cast<int64_t>(heap->SegmentSize(padded, true));
   int calls = INT_MAX;
   GiveBackQuiet(exact - ledger_->room(), &calls);
@@ -189,6 +209,9 @@ Block* Arena::TryWhole(Heap* heap, size_t size, size_t alignment, Heap::End end,
 
 void Arena::ReleaseBlock(Block* block) {
   pages_->Set(block->begin, 0);
+  if (planned_ != nullptr && block->request >= 0) {
+    planned_->Freed(block->request, static_cast<int64_t>(block->size()));
+  }
   last_freed_ = stamp_;
   block->heap->Release(block, stamp_);
 }
@@ -269,6 +292,7 @@ Arena::Counts& Arena::Counts::operator+=(const Counts& other) {
   awaiting += other.awaiting;
   allocations += other.allocations;
   frees += other.frees;
+  planned += other.planned;
   return *this;
 }
 
@@ -301,7 +325,9 @@ int64_t Arena::CountFrees() const {
 
 Bytes Arena::LargestFree() const {
   Lock lock(mutex_);
-  return Bytes(static_cast<int64_t>(std::max(heaps_[0].largest_free(), heaps_[1].largest_free())));
+  size_t largest = 0;
+  for (const Heap& heap : heaps_) largest = std::max(largest, heap.largest_free());
+  return Bytes(static_cast<int64_t>(largest));
 }
 
 int64_t Arena::CheckLocked() const {

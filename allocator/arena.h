@@ -14,6 +14,11 @@
 // lies to where it is needed. Each byte that moves loosens the limit a little, so that a program
 // that repeats itself soon moves nothing.
 //
+// An arena can also plan: once its requests repeat themselves, it computes a place for each of an
+// iteration ahead (planned_placement.h) and puts blocks there as long as the program keeps to it,
+// in a region of a heap of its own. A place that is not free, or whose memory cannot be had, is
+// nothing worse than a request without a plan.
+//
 // Thread safety: all functions may be called from any thread; each arena has a lock of its own,
 // under which the device is called. Several arenas' locks are held together only to look at all of
 // them, in the order of their making. Ownership: ledger, pages and streams must outlive it.
@@ -23,6 +28,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -30,6 +37,7 @@
 #include "allocator/heap.h"
 #include "allocator/ledger.h"
 #include "allocator/page_map.h"
+#include "allocator/planned_placement.h"
 #include "allocator/small_cache.h"
 #include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
@@ -73,6 +81,9 @@ class Arena : private HeapOwner {
   }
   bool keeps_cache() const { return keeps_cache_.load(std::memory_order_relaxed); }
   uint64_t pool() const { return pool_.load(std::memory_order_acquire); }
+
+  // Plans from the next request on. REQUIRES: nobody else uses the arena yet.
+  void StartPlanning();
 
   // True when no block of it is live or awaited.
   bool IsEmpty() const;
@@ -126,6 +137,7 @@ class Arena : private HeapOwner {
     int64_t awaiting = 0;
     int64_t allocations = 0;
     int64_t frees = 0;
+    int64_t planned = 0;  // of the allocations: at the place that a plan gave them
     Counts& operator+=(const Counts& other);
   };
   // The arena's lock, for those who look at several at one moment, and around fork().
@@ -144,7 +156,13 @@ class Arena : private HeapOwner {
   // between large ones and hold a granule each there.
   static constexpr size_t kSmallHeapBelow = size_t{256} << 10;
 
-  Heap& PickHeap(size_t size);
+  Block* FindBlock(size_t size, Heap::End end, Shortage* shortage);
+  void* HandOut(Block* block, int64_t asked);
+  Heap& PickHeap(size_t size, size_t alignment);
+  // Slabs, which ask for an alignment, stay for too long.
+  bool MayUseRegion(size_t alignment) const {
+    return planned_ != nullptr && alignment == Heap::kAlignment;
+  }
   bool HasCommitted(size_t size) const {
     return heaps_[size < kSmallHeapBelow ? 0 : 1].HasCommitted(size);
   }
@@ -162,6 +180,11 @@ class Arena : private HeapOwner {
   uint64_t Quiet();
   void WaitUntilQuiet();
   bool SettleLocked(bool wait, int64_t* given_back = nullptr);
+  void* AllocatePlanning(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
+  Block* TryPlace(const PlannedPlacement::Request& request, size_t size);
+  void PrepareRegion(bool begins);
+  void GiveBackUnplanned();
+  void Learn(const PlannedPlacement::Problem& problem);
   void RememberFree(uintptr_t address, int64_t asked, bool completed);
   void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
                    std::vector<BlockPicture>* blocks) const;
@@ -180,11 +203,17 @@ class Arena : private HeapOwner {
   std::atomic<bool> keeps_cache_{false};
   std::atomic<uint64_t> pool_{0};
 
-  mutable std::mutex mutex_;  // guards all that follows, but for the shards of small_
-  Heap heaps_[2];
+  mutable std::mutex mutex_;    // guards all that follows, but for the shards of small_
+  std::deque<Heap> heaps_;      // of small blocks, of large ones, and of the region if it plans
+  std::vector<Heap*> by_gain_;  // first those that give most for a call of the device
   SmallCache small_;
   AwaitingBlocks awaiting_;
   Counts large_;
+  std::unique_ptr<PlannedPlacement> planned_;  // null: it does not plan
+  // A request that did not fit and may be tried again.
+  PlannedPlacement::Request unserved_{-1, std::nullopt};
+  size_t unserved_size_ = 0;
+  bool region_is_new_ = false;  // no iteration has begun since it was made
 
   // Frees carry the stamp of their moment; everything up to quiet_ is quiet. A mark is an event on
   // the stream that, once it is done, makes stamps up to mark_stamp_ so.

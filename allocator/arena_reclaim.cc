@@ -113,12 +113,14 @@ bool Arena::FlushSmall() {
   return !chunks.empty();
 }
 
-// The large heap first: its blocks give most for a call of the device.
 int64_t Arena::GiveBackQuiet(int64_t wanted, int* calls) {
   if (wanted <= 0) return 0;
   const uint64_t quiet = Quiet();
-  const int64_t large = heaps_[1].GiveBack(wanted, quiet, calls);
-  return large + (large < wanted ? heaps_[0].GiveBack(wanted - large, quiet, calls) : 0);
+  int64_t total = 0;
+  for (Heap* heap : by_gain_) {
+    if (total < wanted) total += heap->GiveBack(wanted - total, quiet, calls);
+  }
+  return total;
 }
 
 int64_t Arena::GiveBack(int64_t wanted, bool wait) {
@@ -142,7 +144,9 @@ int64_t Arena::Trim(int64_t wanted, bool wait, bool small_too) {
 
 int64_t Arena::CountWaitable() const {
   Lock lock(mutex_);
-  return awaiting_.bytes() + heaps_[0].CountReleasable() + heaps_[1].CountReleasable();
+  int64_t bytes = awaiting_.bytes();
+  for (const Heap& heap : heaps_) bytes += heap.CountReleasable();
+  return bytes;
 }
 
 // After the budget was lowered below what was held, each free brings held nearer to it.

@@ -33,7 +33,9 @@ class CachingAllocator::Impl {
         capacity_(std::min(device->capacity().count(), kMaxRequest)),
         arenas_([this, limits = options.limits](StreamId stream) {
           return std::make_unique<Arena>(&ledger_, &pages_, streams_, stream, limits);
-        }) {}
+        }) {
+    if (options.planned) arenas_.main().StartPlanning();
+  }
 
   absl::StatusOr<void*> Allocate(Bytes size, const Request& request, OutOfMemory* details);
   void Free(void* pointer, Bytes asked);
@@ -360,6 +362,7 @@ AllocatorStats CachingAllocator::Impl::Stats() const {
   stats.live_blocks = counts.live_blocks;
   stats.allocations = counts.allocations;
   stats.frees = counts.frees;
+  stats.planned = counts.planned;
   stats.failures = failures_;
   stats.device_commits = ledger_.commits;
   stats.device_decommits = ledger_.decommits;

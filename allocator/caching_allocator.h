@@ -61,6 +61,7 @@ struct AllocatorStats {
   int64_t live_blocks = 0;
   int64_t allocations = 0;  // successful ones
   int64_t frees = 0;
+  int64_t planned = 0;           // of the allocations: at places that were computed ahead
   int64_t failures = 0;          // allocations that ended in ResourceExhausted
   int64_t device_commits = 0;    // calls that obtained memory
   int64_t device_decommits = 0;  // calls that gave memory back
@@ -87,6 +88,10 @@ class CachingAllocator {
     StreamOrder* streams = nullptr;
     // When and how far free memory is moved instead of growing; see arena.h.
     Arena::Limits limits = {};
+    // Whether the requests of the default stream outside of pools are planned once they repeat
+    // themselves (planned_placement.h). It costs some 1.5 MB and makes requests slower; it pays
+    // where a device cannot take memory away in parts (docs/allocator.md has figures).
+    bool planned = false;
     // How many events the history remembers; 0: there is none.
     int64_t history_events = 0;
   };

@@ -88,6 +88,11 @@ bool Heap::SpansSegment(const Block* block) const {
   return block->prev == nullptr && block->next == nullptr;
 }
 
+// Whether the free block `block` is a segment without memory that nobody is about to use.
+bool Heap::MayDrop(const Block* block) const {
+  return block->releasable == 0 && SpansSegment(block) && block->segment != region_;
+}
+
 Block* Heap::NewBlock(Segment* segment, uintptr_t begin, uintptr_t end) {
   Block* block = spare_;
   if (block != nullptr) {
@@ -249,6 +254,21 @@ Block* Heap::Carve(size_t size, size_t alignment, End end) {
   return block;
 }
 
+Block* Heap::CarveAt(uintptr_t begin, size_t size, const Block* below) {
+  if (region_ == nullptr) return nullptr;
+  Block* block = region_->first;
+  if (below != nullptr && below->segment == region_) {
+    if (below->begin > begin || below->end > begin) return nullptr;
+    block = below->next;
+  }
+  if (block == nullptr || !block->free || begin < block->begin || begin + size > block->end) {
+    return nullptr;
+  }
+  Unindex(block);
+  Split(block, begin, begin + size);
+  return block;
+}
+
 // Merges the free block `block` with its free successor; neither is in an index.
 void Heap::MergeNext(Block* block) {
   Block* right = block->next;
@@ -298,7 +318,7 @@ void Heap::MakeFree(Block* block) {
     Unindex(block);
     MergeNext(block);
   }
-  if (block->releasable == 0 && SpansSegment(block)) {
+  if (MayDrop(block)) {
     DropSegment(block);
   } else {
     Index(block);

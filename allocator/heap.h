@@ -63,6 +63,7 @@ struct Block {
   bool free = false;
   bool committed = false;  // of a live block: known to have memory behind all of it
   int64_t asked = 0;       // of a live block: the owner's to use
+  int64_t request = -1;    // likewise
 
   // Of a free block only.
   uintptr_t run_begin = 0;  // the known run of committed bytes; empty when both are equal
@@ -113,6 +114,19 @@ class Heap {
   // undo. REQUIRES: size is a positive multiple of 64, alignment a power of two of at least 64.
   Block* Carve(size_t size, size_t alignment, End end = End::kLow);
 
+  // Makes a new segment of at least `bytes` the region, in which the owner chooses places itself;
+  // one that there was becomes a segment like any other. Errors: those of AddSegment.
+  absl::Status AddRegion(size_t bytes);
+
+  // 0 when there is none: without use it goes back to the device as other segments do.
+  size_t region_size() const { return region_ == nullptr ? 0 : region_->size; }
+  uintptr_t region_begin() const { return region_ == nullptr ? 0 : region_->begin; }
+
+  // As Carve, but at `begin`, or nullptr when [begin, begin + size) is not all free and in the
+  // region. `below` is the last live block that begins at or before `begin`, if that is in the
+  // region. REQUIRES: size and begin are multiples of 64.
+  Block* CarveAt(uintptr_t begin, size_t size, const Block* below);
+
   // True when Carve finds `size` bytes that have memory already, but for alignment.
   bool HasCommitted(size_t size) const { return by_run_.Find(size) != nullptr; }
 
@@ -148,9 +162,9 @@ class Heap {
   // is left. Returns the bytes given back.
   int64_t GiveBack(int64_t wanted, uint64_t quiet, int* calls);
 
-  // What GiveBack can give when everything is quiet. Linear in all blocks; for when all else
-  // failed.
-  int64_t CountReleasable() const;
+  // What GiveBack can give when what is stamped up to `quiet` is quiet. Linear in all blocks; for
+  // when all else failed.
+  int64_t CountReleasable(uint64_t quiet = kAllQuiet) const;
 
   size_t largest_free() const { return by_size_.LargestKey(); }
 
@@ -242,6 +256,7 @@ class Heap {
   }
   int64_t MoveRun(Block* block, Heap* source, Block* from, int64_t wanted);
   int64_t DropSegment(Block* block);
+  bool MayDrop(const Block* block) const;
   void DropEmptySegments();
 
   Ledger* const ledger_;
@@ -254,6 +269,7 @@ class Heap {
   const bool in_pieces_;
 
   std::vector<std::unique_ptr<Segment>> segments_;
+  Segment* region_ = nullptr;  // one of them
   size_t reserved_ = 0;
   std::deque<Block> storage_;  // never shrinks, so that a stale pointer to a Block is still a Block
   Block* spare_ = nullptr;     // unused ones, linked by next

@@ -75,6 +75,12 @@ absl::Status Heap::AddSegment(size_t bytes, bool exact) {
   return absl::OkStatus();
 }
 
+absl::Status Heap::AddRegion(size_t bytes) {
+  EBB_RETURN_IF_ERROR(AddSegment(bytes, /*exact=*/!partial_));
+  region_ = segments_.back().get();
+  return absl::OkStatus();
+}
+
 // Unreserves the segment that the free block `block`, in no index, fills. Returns the bytes that
 // held falls by, or -1 when the device refused.
 int64_t Heap::DropSegment(Block* block) {
@@ -94,6 +100,7 @@ int64_t Heap::DropSegment(Block* block) {
   ledger_->reserved -= static_cast<int64_t>(segment->size);
   reserved_ -= segment->size;
   DeleteBlock(block);
+  if (segment == region_) region_ = nullptr;
   const size_t place = segment->place;
   std::swap(segments_[place], segments_.back());
   segments_[place]->place = place;
@@ -305,7 +312,7 @@ int64_t Heap::GiveBack(int64_t wanted, uint64_t quiet, int* calls) {
     }
     const int64_t freed = GiveBackPart(block, wanted - total);
     if (freed > 0) total += freed;
-    if (freed > 0 && block->releasable == 0 && SpansSegment(block)) {
+    if (freed > 0 && MayDrop(block)) {
       DropSegment(block);
     } else {
       Index(block);
@@ -327,10 +334,11 @@ void Heap::DropEmptySegments() {
   }
 }
 
-int64_t Heap::CountReleasable() const {
+int64_t Heap::CountReleasable(uint64_t quiet) const {
   int64_t granules = 0;
   VisitBlocks([&](const Block& block) {
-    if (block.free && (partial_ || SpansSegment(&block))) granules += block.releasable;
+    const bool counts = block.free && block.stamp <= quiet && (partial_ || SpansSegment(&block));
+    if (counts) granules += block.releasable;
   });
   return granules << shift_;
 }
@@ -374,7 +382,7 @@ int64_t Heap::MoveRun(Block* block, Heap* source, Block* from, int64_t wanted) {
     block->segment->starts.Set(at + i, at + i + 1, true);
   }
   source->MarkGone(from, span);
-  if (from->releasable == 0 && source->SpansSegment(from)) {
+  if (source->MayDrop(from)) {
     source->DropSegment(from);
   } else {
     source->Index(from);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for a packing of at most a given height. Buffers are placed in order of offset, each
-// resting on those below it, so that packings with room to press something down are never visited.
-// A branch ends when an instant cannot hold what is still to come above its lowest free offset.
+// Looks for a packing of at most a given height: a beam search over skylines. A step of a state
+// puts a buffer onto the lowest place that is still open, the earliest of those, or leaves that
+// place open to what rests higher. Of all that the beam's states lead to, the few with the least
+// lost space are kept (LifetimeSkyline says what is lost and what cannot fit, LifetimeTaste what
+// that costs). A try takes a fraction of a millisecond, and there are many.
 //
 // One thread at a time. Borrows the problem, owns its own state. Internal to lifetime_packer.
 
@@ -10,68 +12,64 @@
 #define EBBTIDE_ALLOCATOR_LIFETIME_SEARCH_H_
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "allocator/lifetime_problem.h"
+#include "allocator/lifetime_skyline.h"
+#include "allocator/lifetime_taste.h"
 
 namespace ebbtide::internal {
 
 class LifetimeSearch {
  public:
-  // O(pairs in conflict) in time and memory. `problem` must outlive this.
+  static constexpr int64_t kHeightMax = LifetimeSkyline::kPlaced - 1;  // in units
+
+  // O(buffers x sections of each) in time and memory. `problem` must outlive this.
   explicit LifetimeSearch(const PackProblem& problem);
 
-  // Whether a packing of at most `height` units was found, in at most about `max_steps` steps or
-  // `max_nodes` placements; ties are tried in `order`. False proves nothing.
-  bool Run(int64_t height, const std::vector<int>& order, int64_t max_nodes, int64_t max_steps);
+  // Whether one try found a packing of at most `height` units; false proves nothing, and is the
+  // answer once steps() has reached `max_steps`. REQUIRES: max_live <= height <= kHeightMax.
+  bool Try(int64_t height, int64_t max_steps);
 
-  const std::vector<int64_t>& offsets() const { return offsets_; }  // after Run returned true
-  int64_t steps() const { return steps_; }                          // of all runs
-  // How much each buffer was in the way of recent runs.
-  const std::vector<double>& weights() const { return weights_; }
+  const std::vector<int64_t>& offsets() const { return offsets_; }  // after Try returned true
+  int64_t steps() const { return skyline_.steps() + steps_; }       // of all tries
 
  private:
-  void Reset(const std::vector<int>& order);
-  bool Exhausted() const { return nodes_ > max_nodes_ || steps_ > max_steps_; }
-  bool Solve(const std::vector<int>& ranks, int64_t floor, int last_rank);
-  bool SolveApart(const std::vector<int>& ranks, int64_t floor, int last_rank);
-  void Candidates(const std::vector<int>& ranks, int64_t floor, int last_rank);
-  bool Place(int item, int64_t floor, bool* apart);
-  bool RaiseNeighbours(int item, int64_t top);
-  bool RaiseSection(int section);
-  bool FloorFits(int item, int64_t floor);
-  void TakeBack(int item);
-  void Undo(int item, size_t mark);
-  void Set(int64_t& field, int64_t value) {
-    trail_.emplace_back(&field, field);
-    field = value;
-  }
-  void Touch(int section) {
-    if (touched_at_[section] == touch_) return;
-    touched_at_[section] = touch_;
-    touched_.push_back(section);
-  }
-  void Blame(int section);
+  struct State {
+    double cost;
+    uint64_t placed;  // a hash of the set
+    int link;         // the last placement, in links_
+  };
+  struct Link {
+    int parent;
+    int item;
+    int32_t offset;
+  };
+  struct Child {
+    double cost;
+    uint64_t placed;
+    int parent;  // in states_
+    int item;
+    int lifts_begin, lifts_end;  // what is lifted before, in lifts_
+  };
 
-  const PackProblem& problem_;
-  std::vector<std::vector<int>> neighbours_;
-  std::vector<std::vector<int>> members_;  // of each section
-  int64_t height_ = 0;
-  int64_t nodes_ = 0, max_nodes_ = 0;
-  int64_t steps_ = 0, max_steps_ = 0;
-  std::vector<int> order_;     // buffer of each rank
-  std::vector<char> placed_;   // of each buffer
-  std::vector<int64_t> base_;  // the lowest offset that those placed leave to each buffer
+  LifetimeSkyline::Cells View(std::vector<int32_t>& cells, size_t index) const;
+  bool Advance();
+  void Expand(int index);
+  bool Adopt(const Child& child, State* next);
+  void Forget();
+
+  const int count_;
+  LifetimeSkyline skyline_;
+  LifetimeTaste taste_;
+  std::vector<uint64_t> names_;  // of each buffer, for hashes of sets
+  std::vector<State> states_, next_states_;
+  std::vector<int32_t> cells_, next_cells_, scratch_;
+  std::vector<Child> children_;
+  std::vector<LifetimeSkyline::Lift> lifts_;
+  std::vector<Link> links_;
   std::vector<int64_t> offsets_;
-  std::vector<int64_t> lowest_;   // the lowest base of those to come, of each section
-  std::vector<int64_t> to_come_;  // their units, of each section
-  std::vector<int> crossing_;     // how many to come span sections i - 1 and i
-  std::vector<double> weights_;
-  std::vector<std::pair<int64_t*, int64_t>> trail_;  // what to undo
-  std::vector<std::pair<int64_t, int>> candidates_;  // a stack of (offset, rank)
-  std::vector<int> touched_, touched_at_;
-  int touch_ = 0;
+  int64_t steps_ = 0;
 };
 
 }  // namespace ebbtide::internal

@@ -9,10 +9,14 @@ using namespace ebbtide::literals;
 
 }  // namespace
 
-EbbtideModel::EbbtideModel(int64_t budget)
-    : device_({.capacity = 1_TiB, .granularity = 2_MiB, .large_piece = 20_MiB, .move = true}),
+EbbtideModel::EbbtideModel(int64_t budget, const Kind& kind)
+    : device_({.capacity = 1_TiB,
+               .granularity = 2_MiB,
+               .large_piece = kind.whole ? 2_MiB : 20_MiB,
+               .partial_decommit = !kind.whole,
+               .move = !kind.whole}),
       counter_(&device_),
-      allocator_(&counter_, {.budget = Bytes(budget)}) {}
+      allocator_(&counter_, {.budget = Bytes(budget), .planned = kind.planned}) {}
 
 // The allocator does not tell streams apart: all of a trace is one stream to it.
 AllocatorModel::Handle EbbtideModel::Allocate(int64_t bytes, uint32_t stream) {

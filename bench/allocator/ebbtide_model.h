@@ -19,8 +19,14 @@ namespace ebbtide::bench {
 
 class EbbtideModel : public AllocatorModel {
  public:
+  struct Kind {
+    bool whole = false;    // memory comes and goes in whole segments only
+    bool planned = false;  // places are planned ahead
+  };
+
   // Never holds more than `budget` bytes.
-  explicit EbbtideModel(int64_t budget);
+  explicit EbbtideModel(int64_t budget) : EbbtideModel(budget, Kind()) {}
+  EbbtideModel(int64_t budget, const Kind& kind);
 
   Handle Allocate(int64_t bytes, uint32_t stream) override;
   void Free(Handle block) override;

@@ -16,7 +16,8 @@
 
 namespace ebbtide::bench {
 
-// Packs each problem `repeats` times, prints a line for each with the median time, and fills
+// Packs each problem `repeats` times, prints a line for each with the median processor time, and
+// fills
 // (*json)["packing"][PROBLEM] with height and capacity in bytes and ms. A problem without a
 // capacity is measured against its most live bytes, the lower bound.
 void PrintPacking(const std::vector<MinimallocProblem>& problems, int repeats, std::ostream& out,

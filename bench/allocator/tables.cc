@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/allocator/minimalloc_problem.h"
 #include "bench/allocator/packing_table.h"
+#include "bench/allocator/planned_table.h"
 #include "bench/allocator/speed_table.h"
 #include "bench/allocator/step_table.h"
 #include "bench/allocator/trace.h"
@@ -33,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kTables = {"waste", "tight", "speed", "step", "packing"};
+const std::vector<std::string> kTables = {"waste", "tight", "planned", "speed", "step", "packing"};
 
 // `bazel run` starts programs in a folder of its own and tells where it was called itself.
 fs::path Folder(const char* variable) {
@@ -82,11 +83,13 @@ class Tables {
   explicit Tables(const Arguments& arguments) : arguments_(arguments) {}
 
   int Run() {
-    if (arguments_.Wants("waste") || arguments_.Wants("tight") || arguments_.Wants("speed")) {
+    if (arguments_.Wants("waste") || arguments_.Wants("tight") || arguments_.Wants("planned") ||
+        arguments_.Wants("speed")) {
       ReadInputs();
     }
     if (arguments_.Wants("waste") && !traces_.empty()) PrintWaste(traces_, std::cout, &json_);
     if (arguments_.Wants("tight") && !traces_.empty()) PrintTight(traces_, std::cout, &json_);
+    if (arguments_.Wants("planned") && !traces_.empty()) PrintPlanned(traces_, std::cout, &json_);
     if (arguments_.Wants("speed") || arguments_.Wants("step")) {
       preloadable_ = FindPreloadable(std::cout);
     }

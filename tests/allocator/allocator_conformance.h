@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "allocator/caching_allocator.h"
@@ -29,15 +30,26 @@ namespace ebbtide {
 using namespace ebbtide::literals;
 using MakeDevice = std::function<std::unique_ptr<DeviceMemory>()>;
 
+// A device, and whether the allocator over it plans ahead.
+struct AllocatorSetup {
+  template <typename Make>
+  requires std::is_invocable_r_v<std::unique_ptr<DeviceMemory>, Make> AllocatorSetup(
+      Make make_device, bool plans = false)
+      : make(make_device), planned(plans) {}
+
+  MakeDevice make;
+  bool planned;
+};
+
 // A device and an allocator over it that is checked from all sides when the test ends.
-class AllocatorFixture : public testing::TestWithParam<MakeDevice> {
+class AllocatorFixture : public testing::TestWithParam<AllocatorSetup> {
  protected:
-  AllocatorFixture() : device_(GetParam()()) { Make(Bytes::Max()); }
+  AllocatorFixture() : device_(GetParam().make()) { Make(Bytes::Max()); }
   ~AllocatorFixture() override { allocator_->CheckInvariants(); }
 
   void Make(Bytes budget) {
-    allocator_ = std::make_unique<CachingAllocator>(device_.get(),
-                                                    CachingAllocator::Options{.budget = budget});
+    allocator_ = std::make_unique<CachingAllocator>(
+        device_.get(), CachingAllocator::Options{.budget = budget, .planned = GetParam().planned});
   }
   void* Get(Bytes size) {
     absl::StatusOr<void*> block = allocator_->Allocate(size);

@@ -22,16 +22,25 @@ uint64_t first_seed = 1;
 int64_t all_steps = 100'000;
 
 constexpr int kStepsOfProgram = 500;
+constexpr int kStepsOfSteadyProgram = 1200;
+constexpr int kShapes = 6;
+
+std::vector<Step> ProgramOf(const ProgramShape& shape, uint64_t seed) {
+  return shape.planned ? MakeSteadyProgram(seed, kStepsOfSteadyProgram)
+                       : MakeProgram(seed, kStepsOfProgram);
+}
 
 void RunShape(const ProgramShape& shape, uint64_t which) {
-  const int64_t programs = all_steps / kStepsOfProgram / 4;
-  const auto seed_of = [&](int64_t i) { return first_seed + which + 4 * static_cast<uint64_t>(i); };
-  const int64_t failing = FirstFailure(programs, [&](int64_t i) {
-    RunProgram(MakeProgram(seed_of(i), kStepsOfProgram), shape, seed_of(i));
-  });
+  const int64_t steps = shape.planned ? kStepsOfSteadyProgram : kStepsOfProgram;
+  const int64_t programs = all_steps / steps / kShapes;
+  const auto seed_of = [&](int64_t i) {
+    return first_seed + which + kShapes * static_cast<uint64_t>(i);
+  };
+  const int64_t failing = FirstFailure(
+      programs, [&](int64_t i) { RunProgram(ProgramOf(shape, seed_of(i)), shape, seed_of(i)); });
   if (failing == programs) return;
   const uint64_t seed = seed_of(failing);
-  const std::vector<Step> program = MakeProgram(seed, kStepsOfProgram);
+  const std::vector<Step> program = ProgramOf(shape, seed);
   const std::vector<Step> least = Minimise(program, shape, seed);
   FAIL() << "seed " << seed << ": " << FindFault(program, shape, seed)
          << "\nA shorter program that fails:\n"
@@ -46,6 +55,24 @@ TEST(AllocatorSimulationTest, StreamsOnSmallPieces) { RunShape({.large_pieces = 
 
 TEST(AllocatorSimulationTest, StreamsOnWholeSegments) {
   RunShape({.partial = false, .large_pieces = false}, 3);
+}
+
+TEST(AllocatorSimulationTest, SteadyProgramsOnPieces) { RunShape({.planned = true}, 4); }
+
+TEST(AllocatorSimulationTest, SteadyProgramsOnWholeSegments) {
+  RunShape({.partial = false, .large_pieces = false, .planned = true}, 5);
+}
+
+// Else the two above say nothing about plans.
+TEST(AllocatorSimulationTest, SteadyProgramsArePlanned) {
+  for (bool partial : {true, false}) {
+    const ProgramShape shape = {.partial = partial, .large_pieces = false, .planned = true};
+    ProgramCoverage coverage;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      coverage += RunProgram(ProgramOf(shape, seed), shape, seed);
+    }
+    EXPECT_GE(coverage.planned * 20, coverage.allocations) << coverage.planned;
+  }
 }
 
 TEST(AllocatorSimulationTest, TheFirstProgramThatFailsIsNamed) {

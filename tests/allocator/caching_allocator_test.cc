@@ -28,11 +28,19 @@ INSTANTIATE_TEST_SUITE_P(Host, AllocatorTest, testing::Values(MakeHost));
 INSTANTIATE_TEST_SUITE_P(Fine, AllocatorTest, testing::Values(MakeFine));
 INSTANTIATE_TEST_SUITE_P(Pages, AllocatorTest, testing::Values(MakePages));
 INSTANTIATE_TEST_SUITE_P(Whole, AllocatorTest, testing::Values(MakeWhole));
+INSTANTIATE_TEST_SUITE_P(PagesPlanned, AllocatorTest,
+                         testing::Values(AllocatorSetup(MakePages, true)));
+INSTANTIATE_TEST_SUITE_P(WholePlanned, AllocatorTest,
+                         testing::Values(AllocatorSetup(MakeWhole, true)));
 
 INSTANTIATE_TEST_SUITE_P(Host, AllocatorStressTest, testing::Values(MakeHost));
 INSTANTIATE_TEST_SUITE_P(Fine, AllocatorStressTest, testing::Values(MakeFine));
 INSTANTIATE_TEST_SUITE_P(Pages, AllocatorStressTest, testing::Values(MakePages));
 INSTANTIATE_TEST_SUITE_P(Whole, AllocatorStressTest, testing::Values(MakeWhole));
+INSTANTIATE_TEST_SUITE_P(HostPlanned, AllocatorStressTest,
+                         testing::Values(AllocatorSetup(MakeHost, true)));
+INSTANTIATE_TEST_SUITE_P(WholePlanned, AllocatorStressTest,
+                         testing::Values(AllocatorSetup(MakeWhole, true)));
 
 // The budget may be far above what the device has: then the device sets the limit.
 TEST(CachingAllocatorTest, AFullDeviceIsPressureToo) {

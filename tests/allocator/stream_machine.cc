@@ -31,7 +31,9 @@ class Machine {
                  .move = shape.partial && shape.move}),
         streams_(&device_, {.seed = seed, .spread = 2}),
         allocator_(std::make_unique<CachingAllocator>(
-            &device_, CachingAllocator::Options{.budget = 128_MiB, .streams = &streams_})),
+            &device_,
+            CachingAllocator::Options{
+                .budget = 128_MiB, .streams = &streams_, .planned = shape.planned})),
         checker_(std::make_unique<BlockChecker>(&device_, &streams_)),
         slots_(kSlots) {
     stream_ids_.push_back(kDefaultStream);
@@ -64,6 +66,7 @@ class Machine {
     device_.FailAt(0);  // a device that refuses to take back is a leak, whoever is right
     for (Slot& slot : slots_) Free(&slot);
     Check();
+    coverage_.planned = allocator_->stats().planned;
     checker_.reset();
     allocator_->SetPressureHandler(nullptr);
     streams_.CompleteAll();
@@ -276,6 +279,7 @@ ProgramCoverage& ProgramCoverage::operator+=(const ProgramCoverage& other) {
   failures += other.failures;
   handler_calls += other.handler_calls;
   reentrant_steps += other.reentrant_steps;
+  planned += other.planned;
   return *this;
 }
 

@@ -50,6 +50,7 @@ struct ProgramShape {
   bool large_pieces = true;
   int streams = 4;
   Bytes granularity = Bytes(2 << 20);
+  bool planned = false;  // the allocator plans
 };
 
 // What a run did, to show that programs reach what they should.
@@ -58,6 +59,7 @@ struct ProgramCoverage {
   int64_t failures = 0;
   int64_t handler_calls = 0;
   int64_t reentrant_steps = 0;
+  int64_t planned = 0;  // of the allocations: at places that were computed ahead
 
   ProgramCoverage& operator+=(const ProgramCoverage& other);
 };

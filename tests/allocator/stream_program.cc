@@ -43,6 +43,26 @@ std::vector<Step> MakeProgram(uint64_t seed, int steps) {
   return program;
 }
 
+std::vector<Step> MakeSteadyProgram(uint64_t seed, int steps) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<> exponent(std::log(4200.0), std::log(8e6));
+  std::vector<Step> iteration = MakeProgram(random(), 40);
+  for (int i = 0; i < 80; ++i) {
+    const bool frees = random() % 2 == 0;
+    // Slots that belong to the shared pool; the rest of them is the other steps'.
+    const auto slot = static_cast<uint32_t>(random() % 10 * 3);
+    const auto bytes = static_cast<uint64_t>(std::exp(exponent(random)));
+    iteration.insert(iteration.begin() + static_cast<ptrdiff_t>(random() % iteration.size()),
+                     {frees ? Step::kFree : Step::kAllocate, slot, 0, bytes});
+  }
+  const std::vector<Step> others = MakeProgram(random(), steps);
+  std::vector<Step> program;
+  for (int i = 0; i < steps; ++i) {
+    program.push_back(random() % 300 == 0 ? others[i] : iteration[i % iteration.size()]);
+  }
+  return program;
+}
+
 std::string ToText(const std::vector<Step>& program) {
   static constexpr const char* kNames[] = {
       "kAllocate",    "kFree",       "kFreeElsewhere", "kUse",           "kCompleteSome",

@@ -26,6 +26,11 @@ namespace ebbtide {
 
 std::vector<Step> MakeProgram(uint64_t seed, int steps);
 
+// One that repeats itself, as training does, with now and then another step: a part of
+// MakeProgram's kind, most of whose allocations and frees are those of the default stream and the
+// shared pool.
+std::vector<Step> MakeSteadyProgram(uint64_t seed, int steps);
+
 // As C++ text that can be pasted into a test.
 std::string ToText(const std::vector<Step>& program);
 
