@@ -24,10 +24,11 @@ Arena::~Arena() {
   if (marked_) streams_->Release(mark_);
 }
 
-void* Arena::Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage) {
+void* Arena::Allocate(size_t size, size_t alignment, Heap::End end, int64_t asked,
+                      Shortage* shortage) {
   Lock lock(mutex_);
-  if (awaiting_.blocks() > 0 && !HasCommitted(rounded)) SettleLocked(false);
-  Block* block = TryObtain(rounded, Heap::kAlignment, end, shortage);
+  if (awaiting_.blocks() > 0 && !HasCommitted(size)) SettleLocked(false);
+  Block* block = TryObtain(size, alignment, end, shortage);
   if (block == nullptr) return nullptr;
   block->asked = asked;
   pages_->Set(block->begin, reinterpret_cast<uintptr_t>(block));
@@ -38,8 +39,7 @@ void* Arena::Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* sh
   return reinterpret_cast<void*>(block->begin);
 }
 
-void* Arena::AllocateSmall(size_t asked, Shortage* shortage) {
-  const int size_class = SmallCache::ClassOf(asked);
+void* Arena::AllocateSmall(int size_class, size_t asked, Shortage* shortage) {
   uintptr_t address = small_.Pop(size_class, asked);
   if (address != 0) return reinterpret_cast<void*>(address);
   Lock lock(mutex_);
@@ -198,7 +198,7 @@ void Arena::RememberFree(uintptr_t address, int64_t asked, bool completed) {
   if (completed) ledger_->Remember(HistoryAction::kFreeCompleted, address, asked, stream());
 }
 
-void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
+void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked, AfterFree after) {
   Lock lock(mutex_);
   EBB_CHECK(IsLiveLocked(block, address)) << "free of " << reinterpret_cast<void*>(address)
                                           << ": freed twice, inside a block, or not allocated here";
@@ -210,7 +210,7 @@ void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
   large_.live -= bytes;
   large_.asked -= block->asked;
   ledger_->live.Subtract(bytes);
-  const bool waits = awaiting_.MayHaveUses() && awaiting_.Free(address, bytes);
+  const bool waits = BeginWait(address, bytes, after);
   RememberFree(address, block->asked, !waits);
   if (waits) {
     ledger_->awaiting.Add(bytes);
@@ -220,15 +220,24 @@ void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
   }
 }
 
-void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked) {
+// True when the block that is being freed must wait before it is handed out again.
+bool Arena::BeginWait(uintptr_t address, int64_t bytes, AfterFree after) {
+  if (after == AfterFree::kHold) {
+    awaiting_.Hold(address, bytes);
+    return true;
+  }
+  return awaiting_.MayHaveUses() && awaiting_.Free(address, bytes);
+}
+
+void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked, AfterFree after) {
   EBB_CHECK(asked < 0 || !SmallCache::IsLive(slab, address) ||
             static_cast<size_t>(asked) == SmallCache::AskedSize(slab, address))
       << "free of " << reinterpret_cast<void*>(address) << " with size " << asked
       << ", which was allocated with size " << SmallCache::AskedSize(slab, address);
-  if (awaiting_.MayHaveUses()) {
+  if (after == AfterFree::kHold || awaiting_.MayHaveUses()) {
     Lock lock(mutex_);
     const auto bytes = static_cast<int64_t>(SmallCache::ObjectSize(slab));
-    if (awaiting_.Free(address, bytes)) {
+    if (BeginWait(address, bytes, after)) {
       RememberFree(address, static_cast<int64_t>(SmallCache::AskedSize(slab, address)), false);
       small_.Retire(slab, address);
       ledger_->awaiting.Add(bytes);

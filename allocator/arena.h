@@ -81,17 +81,25 @@ class Arena : private HeapOwner {
   // not done with the old one. Returns false, and does nothing, for all other arenas.
   bool TryServe(StreamId stream);
 
-  // A block of `rounded` bytes, recorded as one of `asked`, from this arena's free memory or by
-  // growth within the budget; nullptr and *shortage when it does not fit. Calls no handler and
-  // never waits for the device. The block's start is in the page map.
-  void* Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
-  // The same for at most SmallCache::kMaxSize bytes.
-  void* AllocateSmall(size_t asked, Shortage* shortage);
+  // A block of `size` bytes, a multiple of 64 above SmallCache::kMaxSize, recorded as one of
+  // `asked`, from this arena's free memory or by growth within the budget; nullptr and *shortage
+  // when it does not fit. Calls no handler and never waits for the device. The block's start is in
+  // the page map.
+  void* Allocate(size_t size, size_t alignment, Heap::End end, int64_t asked, Shortage* shortage);
+  // The same for an object of a class of the small cache.
+  void* AllocateSmall(int size_class, size_t asked, Shortage* shortage);
+
+  // Whether a freed block may be handed out again, as far as other streams have done with it, or
+  // waits for EndHold.
+  enum class AfterFree { kReuse, kHold };
 
   // What the page map said of an address. Takes the block back; aborts unless `address` is the
   // start of a live block, and, unless `asked` is negative, one of that size.
-  void FreeLarge(Block* block, uintptr_t address, int64_t asked);
-  void FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked);
+  void FreeLarge(Block* block, uintptr_t address, int64_t asked, AfterFree after);
+  void FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked, AfterFree after);
+
+  // Ends the wait of a block that was freed with kHold.
+  void EndHold(uintptr_t address);
 
   // Another stream uses the live block that starts at `address`.
   void AddUse(uintptr_t address, StreamId stream);
@@ -162,6 +170,7 @@ class Arena : private HeapOwner {
   uint64_t Quiet();
   void WaitUntilQuiet();
   bool SettleLocked(bool wait);
+  bool BeginWait(uintptr_t address, int64_t bytes, AfterFree after);
   void RememberFree(uintptr_t address, int64_t asked, bool completed);
   void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
                    std::vector<BlockPicture>* blocks) const;

@@ -77,6 +77,11 @@ bool Arena::SettleLocked(bool wait) {
   return !done.empty();
 }
 
+void Arena::EndHold(uintptr_t address) {
+  Lock lock(mutex_);
+  if (awaiting_.EndHold(address)) ReleaseAwaited(address);
+}
+
 void Arena::ReleaseAwaited(uintptr_t address) {
   const uintptr_t word = pages_->Get(address);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(word)) {

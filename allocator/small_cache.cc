@@ -105,6 +105,13 @@ SmallCache::~SmallCache() = default;
 
 int SmallCache::ClassOf(size_t size) { return kClassTable[(size + 63) / 64]; }
 
+// Slabs start at multiples of kChunkSize.
+int SmallCache::ClassOf(size_t size, size_t alignment) {
+  int size_class = ClassOf(std::max(size, alignment));
+  while (kClassSizes[size_class] % alignment != 0) ++size_class;  // the last one always fits
+  return size_class;
+}
+
 size_t SmallCache::ClassSize(int size_class) { return kClassSizes[size_class]; }
 
 size_t SmallCache::ObjectSize(const Slab* slab) { return slab->object_size; }

@@ -72,6 +72,9 @@ class SmallCache {
 
   // REQUIRES: 0 < size <= kMaxSize.
   static int ClassOf(size_t size);
+  // The smallest class whose objects all start at multiples of `alignment`, a power of two of at
+  // most kMaxSize.
+  static int ClassOf(size_t size, size_t alignment);
   static size_t ClassSize(int size_class);
 
   // The slab that a word of the page map stands for, or nullptr when it stands for a Block.

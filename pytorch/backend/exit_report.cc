@@ -106,6 +106,7 @@ std::string Summary(const Manager& manager, const ProcessFacts& facts) {
 }
 
 void WriteExitReport(const Manager& manager, const ProcessFacts& facts) {
+  manager.allocator().CheckBlocks();  // those of tensors that live to the end
   const Options& options = manager.options();
   if (!options.stats_file.empty()) {
     const char* rank = std::getenv("RANK");

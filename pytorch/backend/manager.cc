@@ -39,6 +39,12 @@ void ReleaseHandle(void* host_storage) {
   (void)StorageHandle::reclaim(static_cast<c10::StorageImpl*>(host_storage));
 }
 
+CachingAllocator::Options MakeAllocatorOptions(const Options& options) {
+  CachingAllocator::Options allocator;
+  if (options.check) allocator.check = CheckedBlocks::Options();
+  return allocator;
+}
+
 RuntimeConfig MakeRuntimeConfig(const Options& options, Bytes budget) {
   RuntimeConfig config;
   config.budget = budget;
@@ -74,7 +80,9 @@ void WantedBytes::Add(int64_t bytes) {
 Manager* Manager::instance_ = nullptr;
 
 Manager::Manager(const Options& options)
-    : options_(options), min_bytes_(options.min_bytes), allocator_(&device_) {}
+    : options_(options),
+      min_bytes_(options.min_bytes),
+      allocator_(&device_, MakeAllocatorOptions(options)) {}
 
 absl::Status Manager::Start(const Options& options) {
   EBB_CHECK(instance_ == nullptr);
@@ -85,6 +93,7 @@ absl::Status Manager::Start(const Options& options) {
   InstallCpuAllocator({
       .allocate = [](size_t bytes) { return instance_->AllocateBlock(bytes); },
       .release = [](BlockHeader* header) { instance_->ReleaseBlock(header); },
+      .describe = [](const BlockHeader* header) { return instance_->allocator_.Describe(header); },
   });
   return absl::OkStatus();
 }

@@ -282,6 +282,48 @@ def test_verify_mode_stops_at_other_bytes(background):
         background.describe())
 
 
+def checked(program, **options):
+    return harness.run("errors.py", program, env={"EBBTIDE_CHECK": "1"}, **options)
+
+
+FAULTS = {
+    "writes_past_the_end": ("overrun: 4 bytes were written past a block, from 0 after its end",
+                            "07 07 07 07", "allocated by thread", "freed by thread"),
+    "writes_before_the_start": ("the bytes before it were overwritten", "4064 bytes",
+                                "allocated by thread"),
+    "writes_to_a_released_tensor": ("use after free: 4 bytes were written to a freed block, "
+                                    "from byte 464", "allocated by thread", "freed by thread"),
+    "writes_past_a_global": ("overrun: 4 bytes", "live", "allocated by thread")}
+
+
+@pytest.mark.background(work=checked)
+@pytest.mark.parametrize("program", FAULTS)
+def test_check_mode_reports_foreign_writes(program, background):
+    """In our words, with the stacks on which the block was allocated and freed."""
+    assert background.status == -signal.SIGABRT, background.describe()
+    for words in FAULTS[program]:
+        assert words in background.stderr, (words, background.stderr)
+    assert "libc10" in background.stderr, "no frame of torch in the stacks: " + background.stderr
+
+
+def checked_training(options):
+    return harness.compare("errors.py", "trains", env={"EBBTIDE_CHECK": "1"}, **options)
+
+
+CHECKED = {"observing": {}, "evict-all": {"stress": "evict-all"}, "budget": {"budget": 40 * MIB}}
+
+
+@pytest.mark.background(work=lambda mode: checked_training(CHECKED[mode]))
+@pytest.mark.parametrize("mode", CHECKED)
+def test_check_mode_finds_nothing_in_a_correct_program(mode, background):
+    """The same bits; red zones and quarantine stay inside the budget."""
+    device = background.device()
+    if mode == "evict-all":
+        assert device["evictions"] > 0, device
+    if mode == "budget":
+        assert device["peak_held_bytes"] <= 40 * MIB, device
+
+
 def build_ticking(folder):
     """Compiles the operator of programs/ticking.cc for the torch that runs the tests."""
     torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
