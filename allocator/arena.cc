@@ -17,7 +17,7 @@ Arena::Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stre
       limits_(limits),
       partial_(ledger->device().supports_partial_decommit()),
       heaps_{Heap(ledger, this), Heap(ledger, this)},
-      small_(pages, &ledger->live),
+      small_(pages, &ledger->live, meters_),
       awaiting_(streams) {}
 
 Arena::~Arena() {
@@ -32,10 +32,11 @@ void* Arena::Allocate(size_t size, size_t alignment, Heap::End end, int64_t aske
   if (block == nullptr) return nullptr;
   block->asked = asked;
   pages_->Set(block->begin, reinterpret_cast<uintptr_t>(block));
-  ++large_.allocations;
-  large_.live += static_cast<int64_t>(block->size());
-  large_.asked += asked;
-  ledger_->live.Add(static_cast<int64_t>(block->size()));
+  const auto bytes = static_cast<int64_t>(block->size());
+  const Kind kind = KindOf(block->heap);
+  MeterOf(kind).AddBlock(bytes, asked);
+  NoteCached(kind);
+  ledger_->live.Add(bytes);
   return reinterpret_cast<void*>(block->begin);
 }
 
@@ -48,7 +49,9 @@ void* Arena::AllocateSmall(int size_class, size_t asked, Shortage* shortage) {
     Block* chunk =
         TryObtain(SmallCache::kChunkSize, SmallCache::kChunkSize, Heap::End::kLow, shortage);
     if (chunk == nullptr) return nullptr;
-    small_.AddChunk(size_class, chunk);
+    const Kind kind = KindOf(chunk->heap);
+    small_.AddChunk(size_class, chunk, kind);
+    NoteCached(kind);
   }
   return reinterpret_cast<void*>(address);
 }
@@ -206,15 +209,16 @@ void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked, AfterFree 
       << "free of " << reinterpret_cast<void*>(address) << " with size " << asked
       << ", which was allocated with size " << block->asked;
   const auto bytes = static_cast<int64_t>(block->size());
-  ++large_.frees;
-  large_.live -= bytes;
-  large_.asked -= block->asked;
+  const Kind kind = KindOf(block->heap);
+  MeterOf(kind).RemoveBlock(bytes, block->asked);
   ledger_->live.Subtract(bytes);
   const bool waits = BeginWait(address, bytes, after);
   RememberFree(address, block->asked, !waits);
   if (waits) {
+    MeterOf(kind).awaiting().Add(bytes);
     ledger_->awaiting.Add(bytes);
   } else {
+    NoteCached(kind);
     ReleaseBlock(block);
     EnforceBudget();
   }
@@ -240,6 +244,7 @@ void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked, 
     if (BeginWait(address, bytes, after)) {
       RememberFree(address, static_cast<int64_t>(SmallCache::AskedSize(slab, address)), false);
       small_.Retire(slab, address);
+      MeterOf(SmallCache::KindOf(slab)).awaiting().Add(bytes);
       ledger_->awaiting.Add(bytes);
       return;
     }
@@ -271,31 +276,13 @@ bool Arena::IsLive(const Block* block, uintptr_t address) const {
   return IsLiveLocked(block, address);
 }
 
-Arena::Counts& Arena::Counts::operator+=(const Counts& other) {
-  live_blocks += other.live_blocks;
-  live += other.live;
-  asked += other.asked;
-  awaiting += other.awaiting;
-  allocations += other.allocations;
-  frees += other.frees;
-  return *this;
-}
-
-Arena::Counts Arena::CountLocked() const {
-  const SmallCache::Counts small = small_.Count();
-  Counts counts = large_;
-  counts.live += small.live_bytes;
-  counts.asked += small.asked_bytes;
-  counts.allocations += small.allocations;
-  counts.frees += small.frees;
-  counts.awaiting = awaiting_.bytes();
-  counts.live_blocks = counts.allocations - counts.frees;
-  return counts;
-}
-
 bool Arena::IsEmptyLocked() const {
-  const Counts counts = CountLocked();
-  return counts.live_blocks == 0 && counts.awaiting == 0;
+  const SmallCache::Counts objects = small_.Count();
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const Usage usage = meters_[kind].Read(objects[kind], heaps_[kind].held());
+    if (usage.live_blocks() != 0 || usage.awaiting.current != Bytes(0)) return false;
+  }
+  return true;
 }
 
 bool Arena::IsEmpty() const {
@@ -305,7 +292,10 @@ bool Arena::IsEmpty() const {
 
 int64_t Arena::CountFrees() const {
   Lock lock(mutex_);
-  return large_.frees + small_.Count().frees;
+  const SmallCache::Counts objects = small_.Count();
+  int64_t frees = 0;
+  for (int kind = 0; kind < kKinds; ++kind) frees += meters_[kind].frees() + objects[kind].frees;
+  return frees;
 }
 
 Bytes Arena::LargestFree() const {
@@ -317,7 +307,10 @@ int64_t Arena::CheckLocked() const {
   int64_t committed = 0;
   for (const Heap& heap : heaps_) {
     heap.CheckInvariants();
-    committed += heap.CountCommitted();
+    const int64_t bytes = heap.CountCommitted();
+    EBB_CHECK(bytes == heap.held().now())
+        << bytes << " committed, " << heap.held().now() << " counted";
+    committed += bytes;
   }
   return committed;
 }

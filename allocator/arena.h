@@ -33,6 +33,8 @@
 #include "allocator/small_cache.h"
 #include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
+#include "allocator/usage.h"
+#include "allocator/usage_meter.h"
 
 namespace ebbtide {
 
@@ -73,6 +75,9 @@ class Arena : private HeapOwner {
   }
   bool keeps_cache() const { return keeps_cache_.load(std::memory_order_relaxed); }
   uint64_t pool() const { return pool_.load(std::memory_order_acquire); }
+
+  // The arena serves another pool from now on: CountLocked's pool starts anew.
+  void StartPool();
 
   // True when no block of it is live or awaited.
   bool IsEmpty() const;
@@ -126,23 +131,20 @@ class Arena : private HeapOwner {
   Bytes LargestFree() const;
   int64_t CountFrees() const;
 
-  // What Stats adds up. Lock first.
+  // What Stats adds up.
   struct Counts {
-    int64_t live_blocks = 0;
-    int64_t live = 0;
-    int64_t asked = 0;
-    int64_t awaiting = 0;
-    int64_t allocations = 0;
-    int64_t frees = 0;
-    Counts& operator+=(const Counts& other);
+    Usage kinds[kKinds];
+    Usage pool;  // since the arena serves its pool
   };
   // The arena's lock, for those who look at several at one moment, and around fork().
   std::mutex& mutex() const { return mutex_; }
+  // REQUIRES: the caller holds mutex(), here and below.
   Counts CountLocked() const;
-  // Appends a picture of what has memory. REQUIRES: the caller holds mutex().
+  void RestartPeaksLocked();
+  // Appends a picture of what has memory.
   void AppendPictureLocked(std::vector<SegmentPicture>* segments) const;
   const SmallCache& small() const { return small_; }
-  // Walks everything, aborts on a contradiction, returns the committed bytes. Lock first.
+  // Walks everything, aborts on a contradiction, returns the committed bytes.
   int64_t CheckLocked() const;
 
  private:
@@ -151,6 +153,13 @@ class Arena : private HeapOwner {
   // Blocks below this size have a heap of their own, so that small ones that live long do not sit
   // between large ones and hold a granule each there.
   static constexpr size_t kSmallHeapBelow = size_t{256} << 10;
+
+  // heaps_[0] is for small blocks.
+  Kind KindOf(const Heap* heap) const { return heap == &heaps_[0] ? Kind::kSmall : Kind::kLarge; }
+  UsageMeter& MeterOf(Kind kind) { return meters_[static_cast<int>(kind)]; }
+  void NoteCached(Kind kind) {
+    MeterOf(kind).NoteCached(heaps_[static_cast<int>(kind)].held().now());
+  }
 
   Heap& PickHeap(size_t size);
   bool HasCommitted(size_t size) const {
@@ -171,6 +180,7 @@ class Arena : private HeapOwner {
   void WaitUntilQuiet();
   bool SettleLocked(bool wait);
   bool BeginWait(uintptr_t address, int64_t bytes, AfterFree after);
+  void RestartMeters();
   void RememberFree(uintptr_t address, int64_t asked, bool completed);
   void AppendBlock(const Block& block, uintptr_t begin, uintptr_t end,
                    std::vector<BlockPicture>* blocks) const;
@@ -191,9 +201,10 @@ class Arena : private HeapOwner {
 
   mutable std::mutex mutex_;  // guards all that follows, but for the shards of small_
   Heap heaps_[2];
+  UsageMeter meters_[kKinds];
   SmallCache small_;
   AwaitingBlocks awaiting_;
-  Counts large_;
+  Usage before_[kKinds];  // of earlier pools: what came and went, and the highest peaks
 
   // Frees carry the stamp of their moment; everything up to quiet_ is quiet. A mark is an event on
   // the stream that, once it is done, makes stamps up to mark_stamp_ so.

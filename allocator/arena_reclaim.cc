@@ -85,7 +85,11 @@ void Arena::EndHold(uintptr_t address) {
 void Arena::ReleaseAwaited(uintptr_t address) {
   const uintptr_t word = pages_->Get(address);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(word)) {
-    ledger_->awaiting.Subtract(static_cast<int64_t>(SmallCache::ObjectSize(slab)));
+    const auto bytes = static_cast<int64_t>(SmallCache::ObjectSize(slab));
+    const Kind kind = SmallCache::KindOf(slab);
+    MeterOf(kind).awaiting().Subtract(bytes);
+    NoteCached(kind);
+    ledger_->awaiting.Subtract(bytes);
     ledger_->Remember(HistoryAction::kFreeCompleted, address,
                       static_cast<int64_t>(SmallCache::AskedSize(slab, address)), stream());
     std::vector<Block*> chunks;
@@ -93,7 +97,11 @@ void Arena::ReleaseAwaited(uintptr_t address) {
     ReleaseChunks(chunks);
   } else {
     auto* block = reinterpret_cast<Block*>(word);
-    ledger_->awaiting.Subtract(static_cast<int64_t>(block->size()));
+    const auto bytes = static_cast<int64_t>(block->size());
+    const Kind kind = KindOf(block->heap);
+    MeterOf(kind).awaiting().Subtract(bytes);
+    NoteCached(kind);
+    ledger_->awaiting.Subtract(bytes);
     ledger_->Remember(HistoryAction::kFreeCompleted, address, block->asked, stream());
     ReleaseBlock(block);
   }

@@ -57,6 +57,7 @@ Arena* ArenaRegistry::FindOrMake(const Key& key) {
   Arena* arena = FindSpare(key.second);
   if (arena == nullptr) arena = arenas_.emplace_back(make_(key.second)).get();
   by_key_[key] = arena;
+  if (arena->pool() != key.first) arena->StartPool();
   arena->SetPool(key.first, /*keeps_cache=*/key.first != kSharedPool);
   return arena;
 }

@@ -210,7 +210,11 @@ void CachingAllocator::Impl::Settle() {
   for (Arena* arena : arenas_.All()) arena->Settle(/*wait=*/false);
 }
 
-void CachingAllocator::Impl::ResetPeaks() { ledger_.RestartPeaks(); }
+void CachingAllocator::Impl::ResetPeaks() {
+  const AllLocks locks(*this);
+  ledger_.RestartPeaks();
+  for (Arena* arena : locks.arenas()) arena->RestartPeaksLocked();
+}
 
 void CachingAllocator::Impl::SetPressureHandler(PressureHandler handler) {
   std::shared_ptr<const PressureHandler> fresh;

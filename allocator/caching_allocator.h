@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +43,7 @@
 #include "allocator/out_of_memory.h"
 #include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
+#include "allocator/usage.h"
 #include "base/bytes.h"
 
 namespace ebbtide {
@@ -59,7 +61,7 @@ struct AllocatorStats {
   Bytes quarantined;  // the part of awaiting that Options::check keeps
   Bytes reserved;     // addresses, with or without memory behind them
   Bytes peak_held;    // exact
-  Bytes peak_live;    // exact for large blocks; small ones may be missed for up to 64 KiB a thread
+  Bytes peak_live;    // exact for large blocks; of small ones up to 128 KiB a thread may be missed
   Bytes peak_awaiting;
   int64_t live_blocks = 0;
   int64_t allocations = 0;  // successful ones
@@ -71,6 +73,12 @@ struct AllocatorStats {
   int64_t pressure_calls = 0;    // calls of the pressure handler
   int64_t waits = 0;             // times that a request waited for the device
   int64_t arenas = 0;
+  // The same by kind of memory, with peaks and totals (usage.h): small + large = the whole.
+  Usage small;
+  Usage large;
+  // And by pool, both kinds together, in the order of their making, the shared one first; those
+  // that were used. What a destroyed pool did counts for the shared one from then on.
+  std::vector<PoolUsage> pools;
 };
 
 // What the pressure handler is told.
@@ -196,7 +204,8 @@ class CachingAllocator {
   // what (HistoryRing::Record).
   HistoryRing* history() const;
 
-  // Restarts peak_held and peak_live from the present values.
+  // Restarts all peaks from the present values. What came and went is never reset: take the
+  // difference of two readings.
   void ResetPeaks();
 
   // Called without any lock of the allocator, on the thread whose request does not fit, after all
