@@ -56,6 +56,8 @@ class CachingAllocator::Impl {
  private:
   class AllLocks;
 
+  AllocatorStats AddUp(const AllLocks& locks) const;
+
   // Beyond any device and address space; sizes up to here can be rounded and added without
   // overflow.
   static constexpr int64_t kMaxRequest = int64_t{1} << 46;

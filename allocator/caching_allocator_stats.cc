@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "allocator/caching_allocator_impl.h"
 #include "base/check.h"
 
@@ -55,10 +56,16 @@ void CompleteSharedPool(Usage whole, std::vector<PoolUsage>* pools) {
 }  // namespace
 
 AllocatorStats CachingAllocator::Impl::Stats() const {
-  AllocatorStats stats;
   // Its lock comes before those of the arenas.
-  if (checks_ != nullptr) stats.quarantined = checks_->quarantined();
+  const Bytes quarantined = checks_ == nullptr ? Bytes(0) : checks_->quarantined();
   const AllLocks locks(*this);
+  AllocatorStats stats = AddUp(locks);
+  stats.quarantined = quarantined;
+  return stats;
+}
+
+AllocatorStats CachingAllocator::Impl::AddUp(const AllLocks& locks) const {
+  AllocatorStats stats;
   stats.budget = Budget();
   stats.held = Bytes(ledger_.held().now());
   for (const Arena* arena : locks.arenas()) {
@@ -101,6 +108,13 @@ Snapshot CachingAllocator::Impl::TakeSnapshot() const {
   snapshot.settings = {{"budget", FormatBytes(Budget())}};
   {
     const AllLocks locks(*this);
+    const AllocatorStats stats = AddUp(locks);
+    snapshot.settings.emplace_back("usage of small segments", FormatUsage(stats.small));
+    snapshot.settings.emplace_back("usage of large segments", FormatUsage(stats.large));
+    for (const PoolUsage& pool : stats.pools) {
+      snapshot.settings.emplace_back(absl::StrCat("usage of pool ", pool.pool),
+                                     FormatUsage(pool.usage));
+    }
     for (const Arena* arena : locks.arenas()) {
       arena->small().LockShards();
       arena->AppendPictureLocked(&snapshot.segments);

@@ -2,7 +2,17 @@
 
 #include "allocator/usage.h"
 
+#include "absl/strings/str_format.h"
+
 namespace ebbtide {
+namespace {
+
+std::string FormatLevel(const char* name, const Level& level) {
+  return absl::StrFormat("%s %s (peak %s, %s came), ", name, FormatBytes(level.current),
+                         FormatBytes(level.peak), FormatBytes(level.allocated));
+}
+
+}  // namespace
 
 Level& Level::operator+=(const Level& other) {
   current += other.current;
@@ -39,6 +49,13 @@ Usage& Usage::operator-=(const Usage& other) {
   allocations -= other.allocations;
   frees -= other.frees;
   return *this;
+}
+
+std::string FormatUsage(const Usage& usage) {
+  return FormatLevel("live", usage.live) + FormatLevel("asked", usage.asked) +
+         FormatLevel("awaiting", usage.awaiting) + FormatLevel("cached", usage.cached) +
+         FormatLevel("held", usage.held) +
+         absl::StrFormat("%d allocations, %d frees", usage.allocations, usage.frees);
 }
 
 }  // namespace ebbtide

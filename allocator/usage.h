@@ -54,6 +54,9 @@ struct Usage {
   Usage& operator-=(const Usage& other);  // leaves the peaks alone
 };
 
+// One line for people: "live 12.00 MiB (peak 40.00 MiB, 100.00 MiB came), asked ...".
+std::string FormatUsage(const Usage& usage);
+
 struct PoolUsage {
   uint64_t pool = 0;
   Usage usage;

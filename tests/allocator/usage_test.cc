@@ -101,6 +101,24 @@ TEST_P(UsageTest, TheSnapshotShowsTheSameKinds) {
   }
 }
 
+TEST_P(UsageTest, TheSnapshotTellsTheNumbersInWords) {
+  const PoolId pool = allocator_->CreatePool();
+  allocator_->Free(Get(3_MiB));
+  void* block = Get(1_MiB, kDefaultStream, pool);
+  const Snapshot snapshot = allocator_->TakeSnapshot();
+  using Entry = std::pair<std::string, std::string>;
+  EXPECT_THAT(
+      snapshot.settings,
+      testing::IsSupersetOf({Entry("usage of small segments", FormatUsage(Stats().small)),
+                             Entry("usage of large segments", FormatUsage(Stats().large)),
+                             Entry("usage of pool 0", FormatUsage(Pool(Stats(), kSharedPool))),
+                             Entry("usage of pool 1", FormatUsage(Pool(Stats(), pool)))}));
+  EXPECT_THAT(FormatUsage(Pool(Stats(), pool)),
+              testing::StartsWith("live 1.00 MiB (peak 1.00 MiB, 1.00 MiB came), asked 1.00 MiB"));
+  EXPECT_THAT(FormatUsage(Stats().large), testing::HasSubstr("2 allocations, 1 frees"));
+  allocator_->Free(block);
+}
+
 TEST_P(UsageTest, PeaksAreOfTheirOwnMomentAndStayUntilTheyAreReset) {
   allocator_->Free(Get(40_MiB));
   void* block = Get(10_MiB);

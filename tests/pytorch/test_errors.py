@@ -20,7 +20,7 @@ STATS_FIELDS = {"version", "torch", "pid", "devices", "calls", "wall_seconds"}
 DEVICE_FIELDS = {
     "device", "budget_bytes", "peak_held_bytes", "peak_wanted_bytes", "evictions", "rebuilds",
     "recomputed_calls", "recompute_seconds", "evicted_bytes", "out_of_memory_errors",
-    "largest_pinned_bytes"}
+    "largest_pinned_bytes", "memory"}
 
 
 def our_lines(outcome):
@@ -32,6 +32,13 @@ def check_stats(outcome):
     assert STATS_FIELDS <= set(outcome.stats), outcome.stats
     assert outcome.stats["calls"] > 0 and outcome.stats["wall_seconds"] > 0, outcome.stats
     assert DEVICE_FIELDS <= set(outcome.device()), outcome.stats
+    memory = outcome.device()["memory"]
+    assert memory["small"]["allocations"] > 0, memory
+    for kind in memory.values():
+        levels = [kind[f"{name}_bytes"] for name in ("live", "awaiting", "cached", "held")]
+        assert sum(level["current"] for level in levels[:3]) == levels[3]["current"], memory
+        assert all(level["allocated"] - level["freed"] == level["current"] <= level["peak"]
+                   for level in levels), memory
 
 
 def under_stress(program):
