@@ -80,9 +80,11 @@ Arena* ArenaRegistry::FindSpare(StreamId stream) {
 }
 
 PoolId ArenaRegistry::CreatePool() {
+  static std::atomic<PoolId> last{kSharedPool};
+  const PoolId pool = last.fetch_add(1) + 1;
   std::lock_guard lock(mutex_);
-  pools_.insert(++last_pool_);
-  return last_pool_;
+  pools_.insert(pool);
+  return pool;
 }
 
 bool ArenaRegistry::PoolExists(PoolId pool) const {

@@ -30,6 +30,10 @@ std::unique_ptr<CheckedBlocks> MakeChecks(const DeviceMemory& device,
   return std::make_unique<CheckedBlocks>(check);
 }
 
+void CheckBudget(Bytes budget) {
+  EBB_CHECK(budget >= Bytes(0)) << "a budget of " << budget.count() << " bytes";
+}
+
 }  // namespace
 
 CachingAllocator::Impl::Impl(DeviceMemory* device, const Options& options)
@@ -41,7 +45,9 @@ CachingAllocator::Impl::Impl(DeviceMemory* device, const Options& options)
       capacity_(std::min(device->capacity().count(), kMaxRequest)),
       arenas_([this, limits = options.limits](StreamId stream) {
         return std::make_unique<Arena>(&ledger_, &pages_, streams_, stream, limits);
-      }) {}
+      }) {
+  CheckBudget(options.budget);
+}
 
 // What was never freed is looked at for the last time.
 CachingAllocator::Impl::~Impl() { CheckBlocks(); }
@@ -250,6 +256,7 @@ Bytes CachingAllocator::Impl::LargestFreeRange() const {
 }
 
 void CachingAllocator::Impl::SetBudget(Bytes budget) {
+  CheckBudget(budget);
   ledger_.set_budget(budget.count());
   if (ledger_.room() < 0) ReleaseCached(Bytes(-ledger_.room()));
 }

@@ -92,7 +92,8 @@ struct MemoryPressure {
 class CachingAllocator {
  public:
   struct Options {
-    // Most bytes ever held. A budget below what is held already takes effect as memory is freed.
+    // Most bytes ever held; with 0 every request fails. REQUIRES: not negative. A budget below what
+    // is held already takes effect as memory is freed.
     Bytes budget = Bytes::Max();
     // The order of the device's streams; null: it has none. Must outlive the allocator.
     StreamOrder* streams = nullptr;

@@ -168,6 +168,9 @@ absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
   numbers.held = stats.held;
   numbers.live = stats.live;
   numbers.cached = stats.cached + stats.awaiting;
+  for (const PoolUsage& pool : stats.pools) {
+    if (pool.pool != kSharedPool) numbers.kept_by_pools += pool.usage.cached.current;
+  }
   numbers.largest_free_range = LargestFreeRange();
   numbers.device_exhausted = shortage.device_exhausted;
   numbers.needs_contiguous = shortage.needs_contiguous;

@@ -49,6 +49,8 @@ uint32_t ThreadNumber() {
   return number;
 }
 
+const void* Hex(uintptr_t address) { return reinterpret_cast<const void*>(address); }
+
 }  // namespace
 
 void SpinLock::Wait() const {
@@ -171,7 +173,9 @@ uintptr_t SmallCache::Pop(int size_class, size_t asked) {
 void SmallCache::CountFree(Shard* shard, Slab* slab, uint32_t index) {
   const uint64_t bit = uint64_t{1} << (index % 64);
   const uint64_t before = slab->live[index / 64].fetch_and(~bit, std::memory_order_relaxed);
-  EBB_CHECK((before & bit) != 0) << "block freed twice, or never allocated";
+  EBB_CHECK((before & bit) != 0) << "free of " << Hex(slab->AddressOf(index))
+                                 << ": freed twice, or never allocated; blocks here have "
+                                 << slab->object_size << " bytes";
   ObjectCounts& counts = shard->counts[static_cast<int>(slab->kind)];
   ++counts.frees;
   counts.bytes_out += slab->object_size;
@@ -179,15 +183,21 @@ void SmallCache::CountFree(Shard* shard, Slab* slab, uint32_t index) {
   Publish(shard, slab->kind, -static_cast<int64_t>(slab->object_size), -slab->asked[index]);
 }
 
+void SmallCache::CheckStart(const Slab* slab, uintptr_t address) {
+  EBB_CHECK(slab->IsStart(address))
+      << "free of " << Hex(address) << ": inside a block, not at its start; blocks here have "
+      << slab->object_size << " bytes, the one around it begins at " << Hex(StartOf(slab, address));
+}
+
 void SmallCache::Retire(Slab* slab, uintptr_t address) {
-  EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
+  CheckStart(slab, address);
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
   CountFree(&shard, slab, slab->IndexOf(address));
 }
 
 size_t SmallCache::Push(Slab* slab, uintptr_t address, uintptr_t* overflow) {
-  EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
+  CheckStart(slab, address);
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
   CountFree(&shard, slab, slab->IndexOf(address));

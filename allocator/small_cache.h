@@ -127,6 +127,7 @@ class SmallCache {
 
   Shard& MyShard() const;
   void Publish(Shard* shard, Kind kind, int64_t bytes, int64_t asked);
+  static void CheckStart(const Slab* slab, uintptr_t address);
   void CountFree(Shard* shard, Slab* slab, uint32_t index);
   size_t TakeBatch(int size_class, size_t wanted, uintptr_t* out);
   void Link(Slab* slab);
