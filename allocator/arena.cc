@@ -16,7 +16,7 @@ Arena::Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stre
       streams_(streams),
       limits_(limits),
       partial_(ledger->device().supports_partial_decommit()),
-      small_(pages, &ledger->live),
+      small_(pages, &ledger->live, meters_),
       awaiting_(streams) {
   for (int i = 0; i < 2; ++i) heaps_.emplace_back(ledger, static_cast<HeapOwner*>(this));
   by_gain_ = {&heaps_[1], &heaps_[0]};
@@ -26,30 +26,31 @@ Arena::~Arena() {
   if (marked_) streams_->Release(mark_);
 }
 
-void* Arena::Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage) {
-  if (planned_ != nullptr) return AllocatePlanning(rounded, end, asked, shortage);
+void* Arena::Allocate(size_t size, size_t alignment, Heap::End end, int64_t asked,
+                      Shortage* shortage) {
+  if (planned_ != nullptr) return AllocatePlanning(size, alignment, end, asked, shortage);
   Lock lock(mutex_);
-  Block* block = FindBlock(rounded, end, shortage);
+  Block* block = FindBlock(size, alignment, end, shortage);
   return block == nullptr ? nullptr : HandOut(block, asked);
 }
 
-Block* Arena::FindBlock(size_t size, Heap::End end, Shortage* shortage) {
+Block* Arena::FindBlock(size_t size, size_t alignment, Heap::End end, Shortage* shortage) {
   if (awaiting_.blocks() > 0 && !HasCommitted(size)) SettleLocked(false);
-  return TryObtain(size, Heap::kAlignment, end, shortage);
+  return TryObtain(size, alignment, end, shortage);
 }
 
 void* Arena::HandOut(Block* block, int64_t asked) {
   block->asked = asked;
   pages_->Set(block->begin, reinterpret_cast<uintptr_t>(block));
-  ++large_.allocations;
-  large_.live += static_cast<int64_t>(block->size());
-  large_.asked += asked;
-  ledger_->live.Add(static_cast<int64_t>(block->size()));
+  const auto bytes = static_cast<int64_t>(block->size());
+  const Kind kind = KindOf(block->heap);
+  MeterOf(kind).AddBlock(bytes, asked);
+  NoteCached(kind);
+  ledger_->live.Add(bytes);
   return reinterpret_cast<void*>(block->begin);
 }
 
-void* Arena::AllocateSmall(size_t asked, Shortage* shortage) {
-  const int size_class = SmallCache::ClassOf(asked);
+void* Arena::AllocateSmall(int size_class, size_t asked, Shortage* shortage) {
   uintptr_t address = small_.Pop(size_class, asked);
   if (address != 0) return reinterpret_cast<void*>(address);
   Lock lock(mutex_);
@@ -58,7 +59,9 @@ void* Arena::AllocateSmall(size_t asked, Shortage* shortage) {
     Block* chunk =
         TryObtain(SmallCache::kChunkSize, SmallCache::kChunkSize, Heap::End::kLow, shortage);
     if (chunk == nullptr) return nullptr;
-    small_.AddChunk(size_class, chunk);
+    const Kind kind = KindOf(chunk->heap);
+    small_.AddChunk(size_class, chunk, kind);
+    NoteCached(kind);
   }
   return reinterpret_cast<void*>(address);
 }
@@ -221,7 +224,7 @@ void Arena::RememberFree(uintptr_t address, int64_t asked, bool completed) {
   if (completed) ledger_->Remember(HistoryAction::kFreeCompleted, address, asked, stream());
 }
 
-void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
+void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked, AfterFree after) {
   Lock lock(mutex_);
   EBB_CHECK(IsLiveLocked(block, address)) << "free of " << reinterpret_cast<void*>(address)
                                           << ": freed twice, inside a block, or not allocated here";
@@ -229,31 +232,42 @@ void Arena::FreeLarge(Block* block, uintptr_t address, int64_t asked) {
       << "free of " << reinterpret_cast<void*>(address) << " with size " << asked
       << ", which was allocated with size " << block->asked;
   const auto bytes = static_cast<int64_t>(block->size());
-  ++large_.frees;
-  large_.live -= bytes;
-  large_.asked -= block->asked;
+  const Kind kind = KindOf(block->heap);
+  MeterOf(kind).RemoveBlock(bytes, block->asked);
   ledger_->live.Subtract(bytes);
-  const bool waits = awaiting_.MayHaveUses() && awaiting_.Free(address, bytes);
+  const bool waits = BeginWait(address, bytes, after);
   RememberFree(address, block->asked, !waits);
   if (waits) {
+    MeterOf(kind).awaiting().Add(bytes);
     ledger_->awaiting.Add(bytes);
   } else {
+    NoteCached(kind);
     ReleaseBlock(block);
     EnforceBudget();
   }
 }
 
-void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked) {
+// True when the block that is being freed must wait before it is handed out again.
+bool Arena::BeginWait(uintptr_t address, int64_t bytes, AfterFree after) {
+  if (after == AfterFree::kHold) {
+    awaiting_.Hold(address, bytes);
+    return true;
+  }
+  return awaiting_.MayHaveUses() && awaiting_.Free(address, bytes);
+}
+
+void Arena::FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked, AfterFree after) {
   EBB_CHECK(asked < 0 || !SmallCache::IsLive(slab, address) ||
             static_cast<size_t>(asked) == SmallCache::AskedSize(slab, address))
       << "free of " << reinterpret_cast<void*>(address) << " with size " << asked
       << ", which was allocated with size " << SmallCache::AskedSize(slab, address);
-  if (awaiting_.MayHaveUses()) {
+  if (after == AfterFree::kHold || awaiting_.MayHaveUses()) {
     Lock lock(mutex_);
     const auto bytes = static_cast<int64_t>(SmallCache::ObjectSize(slab));
-    if (awaiting_.Free(address, bytes)) {
+    if (BeginWait(address, bytes, after)) {
       RememberFree(address, static_cast<int64_t>(SmallCache::AskedSize(slab, address)), false);
       small_.Retire(slab, address);
+      MeterOf(SmallCache::KindOf(slab)).awaiting().Add(bytes);
       ledger_->awaiting.Add(bytes);
       return;
     }
@@ -285,32 +299,13 @@ bool Arena::IsLive(const Block* block, uintptr_t address) const {
   return IsLiveLocked(block, address);
 }
 
-Arena::Counts& Arena::Counts::operator+=(const Counts& other) {
-  live_blocks += other.live_blocks;
-  live += other.live;
-  asked += other.asked;
-  awaiting += other.awaiting;
-  allocations += other.allocations;
-  frees += other.frees;
-  planned += other.planned;
-  return *this;
-}
-
-Arena::Counts Arena::CountLocked() const {
-  const SmallCache::Counts small = small_.Count();
-  Counts counts = large_;
-  counts.live += small.live_bytes;
-  counts.asked += small.asked_bytes;
-  counts.allocations += small.allocations;
-  counts.frees += small.frees;
-  counts.awaiting = awaiting_.bytes();
-  counts.live_blocks = counts.allocations - counts.frees;
-  return counts;
-}
-
 bool Arena::IsEmptyLocked() const {
-  const Counts counts = CountLocked();
-  return counts.live_blocks == 0 && counts.awaiting == 0;
+  const SmallCache::Counts objects = small_.Count();
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const Usage usage = meters_[kind].Read(objects[kind], HeldOf(static_cast<Kind>(kind)));
+    if (usage.live_blocks() != 0 || usage.awaiting.current != Bytes(0)) return false;
+  }
+  return true;
 }
 
 bool Arena::IsEmpty() const {
@@ -320,7 +315,10 @@ bool Arena::IsEmpty() const {
 
 int64_t Arena::CountFrees() const {
   Lock lock(mutex_);
-  return large_.frees + small_.Count().frees;
+  const SmallCache::Counts objects = small_.Count();
+  int64_t frees = 0;
+  for (int kind = 0; kind < kKinds; ++kind) frees += meters_[kind].frees() + objects[kind].frees;
+  return frees;
 }
 
 Bytes Arena::LargestFree() const {
@@ -334,7 +332,10 @@ int64_t Arena::CheckLocked() const {
   int64_t committed = 0;
   for (const Heap& heap : heaps_) {
     heap.CheckInvariants();
-    committed += heap.CountCommitted();
+    const int64_t bytes = heap.CountCommitted();
+    EBB_CHECK(bytes == heap.held().now())
+        << bytes << " committed, " << heap.held().now() << " counted";
+    committed += bytes;
   }
   return committed;
 }

@@ -41,6 +41,8 @@
 #include "allocator/small_cache.h"
 #include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
+#include "allocator/usage.h"
+#include "allocator/usage_meter.h"
 
 namespace ebbtide {
 
@@ -85,6 +87,9 @@ class Arena : private HeapOwner {
   // Plans from the next request on. REQUIRES: nobody else uses the arena yet.
   void StartPlanning();
 
+  // The arena serves another pool from now on: CountLocked's pool starts anew.
+  void StartPool();
+
   // True when no block of it is live or awaited.
   bool IsEmpty() const;
 
@@ -92,17 +97,25 @@ class Arena : private HeapOwner {
   // not done with the old one. Returns false, and does nothing, for all other arenas.
   bool TryServe(StreamId stream);
 
-  // A block of `rounded` bytes, recorded as one of `asked`, from this arena's free memory or by
-  // growth within the budget; nullptr and *shortage when it does not fit. Calls no handler and
-  // never waits for the device. The block's start is in the page map.
-  void* Allocate(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
-  // The same for at most SmallCache::kMaxSize bytes.
-  void* AllocateSmall(size_t asked, Shortage* shortage);
+  // A block of `size` bytes, a multiple of 64 above SmallCache::kMaxSize, recorded as one of
+  // `asked`, from this arena's free memory or by growth within the budget; nullptr and *shortage
+  // when it does not fit. Calls no handler and never waits for the device. The block's start is in
+  // the page map.
+  void* Allocate(size_t size, size_t alignment, Heap::End end, int64_t asked, Shortage* shortage);
+  // The same for an object of a class of the small cache.
+  void* AllocateSmall(int size_class, size_t asked, Shortage* shortage);
+
+  // Whether a freed block may be handed out again, as far as other streams have done with it, or
+  // waits for EndHold.
+  enum class AfterFree { kReuse, kHold };
 
   // What the page map said of an address. Takes the block back; aborts unless `address` is the
   // start of a live block, and, unless `asked` is negative, one of that size.
-  void FreeLarge(Block* block, uintptr_t address, int64_t asked);
-  void FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked);
+  void FreeLarge(Block* block, uintptr_t address, int64_t asked, AfterFree after);
+  void FreeSmall(SmallCache::Slab* slab, uintptr_t address, int64_t asked, AfterFree after);
+
+  // Ends the wait of a block that was freed with kHold.
+  void EndHold(uintptr_t address);
 
   // Another stream uses the live block that starts at `address`.
   void AddUse(uintptr_t address, StreamId stream);
@@ -129,24 +142,21 @@ class Arena : private HeapOwner {
   Bytes LargestFree() const;
   int64_t CountFrees() const;
 
-  // What Stats adds up. Lock first.
+  // What Stats adds up.
   struct Counts {
-    int64_t live_blocks = 0;
-    int64_t live = 0;
-    int64_t asked = 0;
-    int64_t awaiting = 0;
-    int64_t allocations = 0;
-    int64_t frees = 0;
-    int64_t planned = 0;  // of the allocations: at the place that a plan gave them
-    Counts& operator+=(const Counts& other);
+    Usage kinds[kKinds];
+    Usage pool;           // since the arena serves its pool
+    int64_t planned = 0;  // allocations at the place that a plan gave them
   };
   // The arena's lock, for those who look at several at one moment, and around fork().
   std::mutex& mutex() const { return mutex_; }
+  // REQUIRES: the caller holds mutex(), here and below.
   Counts CountLocked() const;
-  // Appends a picture of what has memory. REQUIRES: the caller holds mutex().
+  void RestartPeaksLocked();
+  // Appends a picture of what has memory.
   void AppendPictureLocked(std::vector<SegmentPicture>* segments) const;
   const SmallCache& small() const { return small_; }
-  // Walks everything, aborts on a contradiction, returns the committed bytes. Lock first.
+  // Walks everything, aborts on a contradiction, returns the committed bytes.
   int64_t CheckLocked() const;
 
  private:
@@ -156,8 +166,15 @@ class Arena : private HeapOwner {
   // between large ones and hold a granule each there.
   static constexpr size_t kSmallHeapBelow = size_t{256} << 10;
 
-  Block* FindBlock(size_t size, Heap::End end, Shortage* shortage);
+  Block* FindBlock(size_t size, size_t alignment, Heap::End end, Shortage* shortage);
   void* HandOut(Block* block, int64_t asked);
+  // heaps_[0] is for small blocks.
+  Kind KindOf(const Heap* heap) const { return heap == &heaps_[0] ? Kind::kSmall : Kind::kLarge; }
+  UsageMeter& MeterOf(Kind kind) { return meters_[static_cast<int>(kind)]; }
+  // What the heaps of that kind hold.
+  Tally HeldOf(Kind kind) const;
+  void NoteCached(Kind kind) { MeterOf(kind).NoteCached(HeldOf(kind).now()); }
+
   Heap& PickHeap(size_t size, size_t alignment);
   // Slabs, which ask for an alignment, stay for too long.
   bool MayUseRegion(size_t alignment) const {
@@ -180,7 +197,10 @@ class Arena : private HeapOwner {
   uint64_t Quiet();
   void WaitUntilQuiet();
   bool SettleLocked(bool wait, int64_t* given_back = nullptr);
-  void* AllocatePlanning(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage);
+  bool BeginWait(uintptr_t address, int64_t bytes, AfterFree after);
+  void RestartMeters();
+  void* AllocatePlanning(size_t size, size_t alignment, Heap::End end, int64_t asked,
+                         Shortage* shortage);
   Block* TryPlace(const PlannedPlacement::Request& request, size_t size);
   void PrepareRegion(bool begins);
   void GiveBackUnplanned();
@@ -206,10 +226,12 @@ class Arena : private HeapOwner {
   mutable std::mutex mutex_;    // guards all that follows, but for the shards of small_
   std::deque<Heap> heaps_;      // of small blocks, of large ones, and of the region if it plans
   std::vector<Heap*> by_gain_;  // first those that give most for a call of the device
+  UsageMeter meters_[kKinds];
   SmallCache small_;
   AwaitingBlocks awaiting_;
-  Counts large_;
+  Usage before_[kKinds];  // of earlier pools: what came and went, and the highest peaks
   std::unique_ptr<PlannedPlacement> planned_;  // null: it does not plan
+  int64_t planned_blocks_ = 0;                 // that got the place of the plan
   // A request that did not fit and may be tried again.
   PlannedPlacement::Request unserved_{-1, std::nullopt};
   size_t unserved_size_ = 0;

@@ -27,28 +27,30 @@ void Arena::StartPlanning() {
   planned_ = std::make_unique<PlannedPlacement>();
 }
 
-void* Arena::AllocatePlanning(size_t rounded, Heap::End end, int64_t asked, Shortage* shortage) {
+void* Arena::AllocatePlanning(size_t size, size_t alignment, Heap::End end, int64_t asked,
+                              Shortage* shortage) {
   std::optional<PlannedPlacement::Problem> problem;
   void* address = nullptr;
   {
     Lock lock(mutex_);
     PlannedPlacement::Request request{-1, std::nullopt};
-    if (end == Heap::End::kLow) {  // what stays is no part of an iteration
+    // What stays is no part of an iteration, and a plan knows one alignment.
+    if (end == Heap::End::kLow && alignment == Heap::kAlignment) {
       // Of the same size as the one that did not fit: most likely it is that one again.
-      const bool again = rounded == unserved_size_;
-      request = again ? unserved_ : planned_->Place(static_cast<int64_t>(rounded));
+      const bool again = size == unserved_size_;
+      request = again ? unserved_ : planned_->Place(static_cast<int64_t>(size));
       if (again) unserved_size_ = 0;
     }
     if (request.begins || (partial_ && request.offset.has_value())) PrepareRegion(request.begins);
-    Block* block = request.offset.has_value() ? TryPlace(request, rounded) : nullptr;
-    if (block == nullptr) block = FindBlock(rounded, end, shortage);
+    Block* block = request.offset.has_value() ? TryPlace(request, size) : nullptr;
+    if (block == nullptr) block = FindBlock(size, alignment, end, shortage);
     if (block == nullptr) {
       if (request.token < 0) return nullptr;
       if (unserved_size_ > 0) {  // nobody came back for that one
         planned_->Freed(unserved_.token, static_cast<int64_t>(unserved_size_));
       }
       unserved_ = request;
-      unserved_size_ = rounded;
+      unserved_size_ = size;
       return nullptr;
     }
     block->request = request.token;
@@ -83,7 +85,7 @@ Block* Arena::TryPlace(const PlannedPlacement::Request& request, size_t size) {
     if (region_is_new_) ledger_->moved_bytes -= ledger_->moved_bytes - moved;
   }
   if (block != nullptr) {
-    ++large_.planned;
+    ++planned_blocks_;
   } else {
     planned_->Missed();
   }

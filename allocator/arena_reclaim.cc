@@ -81,10 +81,21 @@ bool Arena::SettleLocked(bool wait, int64_t* given_back) {
   return !done.empty();
 }
 
+void Arena::EndHold(uintptr_t address) {
+  Lock lock(mutex_);
+  if (!awaiting_.EndHold(address)) return;
+  ReleaseAwaited(address);
+  EnforceBudget();
+}
+
 void Arena::ReleaseAwaited(uintptr_t address) {
   const uintptr_t word = pages_->Get(address);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(word)) {
-    ledger_->awaiting.Subtract(static_cast<int64_t>(SmallCache::ObjectSize(slab)));
+    const auto bytes = static_cast<int64_t>(SmallCache::ObjectSize(slab));
+    const Kind kind = SmallCache::KindOf(slab);
+    MeterOf(kind).awaiting().Subtract(bytes);
+    NoteCached(kind);
+    ledger_->awaiting.Subtract(bytes);
     ledger_->Remember(HistoryAction::kFreeCompleted, address,
                       static_cast<int64_t>(SmallCache::AskedSize(slab, address)), stream());
     std::vector<Block*> chunks;
@@ -92,7 +103,11 @@ void Arena::ReleaseAwaited(uintptr_t address) {
     ReleaseChunks(chunks);
   } else {
     auto* block = reinterpret_cast<Block*>(word);
-    ledger_->awaiting.Subtract(static_cast<int64_t>(block->size()));
+    const auto bytes = static_cast<int64_t>(block->size());
+    const Kind kind = KindOf(block->heap);
+    MeterOf(kind).awaiting().Subtract(bytes);
+    NoteCached(kind);
+    ledger_->awaiting.Subtract(bytes);
     ledger_->Remember(HistoryAction::kFreeCompleted, address, block->asked, stream());
     ReleaseBlock(block);
   }

@@ -57,6 +57,7 @@ Arena* ArenaRegistry::FindOrMake(const Key& key) {
   Arena* arena = FindSpare(key.second);
   if (arena == nullptr) arena = arenas_.emplace_back(make_(key.second)).get();
   by_key_[key] = arena;
+  if (arena->pool() != key.first) arena->StartPool();
   arena->SetPool(key.first, /*keeps_cache=*/key.first != kSharedPool);
   return arena;
 }
@@ -79,9 +80,11 @@ Arena* ArenaRegistry::FindSpare(StreamId stream) {
 }
 
 PoolId ArenaRegistry::CreatePool() {
+  static std::atomic<PoolId> last{kSharedPool};
+  const PoolId pool = last.fetch_add(1) + 1;
   std::lock_guard lock(mutex_);
-  pools_.insert(++last_pool_);
-  return last_pool_;
+  pools_.insert(pool);
+  return pool;
 }
 
 bool ArenaRegistry::PoolExists(PoolId pool) const {

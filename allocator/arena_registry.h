@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ArenaRegistry finds the arena of a stream and a pool, makes it when it is first asked for, and
-// lists them all. Pools are told apart by numbers that are never used again; pool 0, the shared
-// one, always exists. Arenas of a destroyed pool live on until the blocks in them are freed, and
-// serve a later pool of the same stream after that.
+// lists them all. Pools are told apart by numbers that are never used again in the process, so that
+// one of another allocator is not taken for one of ours; pool 0, the shared one, always exists.
+// Arenas of a destroyed pool live on until the blocks in them are freed, and serve a later pool of
+// the same stream after that.
 //
 // Thread safety: all functions may be called from any thread. A thread's repeated look-ups take no
 // lock. Ownership: arenas live as long as the registry.
@@ -73,7 +74,6 @@ class ArenaRegistry {
   absl::flat_hash_map<Key, Arena*> by_key_;
   std::vector<Arena*> retired_;
   absl::flat_hash_set<PoolId> pools_{kSharedPool};
-  PoolId last_pool_ = kSharedPool;
 };
 
 }  // namespace ebbtide

@@ -54,6 +54,19 @@ bool AwaitingBlocks::Free(uintptr_t address, int64_t bytes) {
   return true;
 }
 
+void AwaitingBlocks::Hold(uintptr_t address, int64_t bytes) {
+  if (!Free(address, bytes)) {
+    waiting_[address].bytes = bytes;
+    bytes_ += bytes;
+  }
+  ++waiting_.at(address).events;
+}
+
+bool AwaitingBlocks::EndHold(uintptr_t address) {
+  --waiting_.at(address).events;
+  return TryFinish(address);
+}
+
 void AwaitingBlocks::RecordMissing(std::vector<uintptr_t>* done) {
   std::erase_if(unrecorded_, [&](uintptr_t address) {
     Waiting& waiting = waiting_.at(address);
@@ -67,12 +80,12 @@ void AwaitingBlocks::RecordMissing(std::vector<uintptr_t>* done) {
   });
 }
 
-void AwaitingBlocks::FinishIfDone(uintptr_t address, std::vector<uintptr_t>* done) {
+bool AwaitingBlocks::TryFinish(uintptr_t address) {
   const auto it = waiting_.find(address);
-  if (it->second.events > 0 || !it->second.unrecorded.empty()) return;
+  if (it->second.events > 0 || !it->second.unrecorded.empty()) return false;
   bytes_ -= it->second.bytes;
   waiting_.erase(it);
-  done->push_back(address);
+  return true;
 }
 
 void AwaitingBlocks::Poll(bool wait, std::vector<uintptr_t>* done) {

@@ -39,8 +39,13 @@ class AwaitingBlocks {
   // and so will come out of Poll; false when nobody else uses it.
   bool Free(uintptr_t address, int64_t bytes);
 
+  // The same for a block that waits for EndHold, whoever else uses it.
+  void Hold(uintptr_t address, int64_t bytes);
+  // True when the block at `address` waits for nobody else either, and so is done. REQUIRES: Hold.
+  bool EndHold(uintptr_t address);
+
   // Appends the addresses of the blocks that nobody uses any more to `done`. With `wait` those are
-  // all that there are, after having waited for the device.
+  // all that there are but for those on hold, after having waited for the device.
   void Poll(bool wait, std::vector<uintptr_t>* done);
 
   bool Contains(uintptr_t address) const { return waiting_.contains(address); }
@@ -50,7 +55,7 @@ class AwaitingBlocks {
  private:
   struct Waiting {
     int64_t bytes = 0;
-    int events = 0;  // not done yet
+    int events = 0;  // not done yet; a hold counts as one
     // Streams whose event could not be recorded yet, because they are being captured.
     absl::InlinedVector<StreamId, 2> unrecorded;
   };
@@ -61,7 +66,10 @@ class AwaitingBlocks {
 
   bool Record(uintptr_t address, StreamId stream, Waiting* waiting);
   void RecordMissing(std::vector<uintptr_t>* done);
-  void FinishIfDone(uintptr_t address, std::vector<uintptr_t>* done);
+  bool TryFinish(uintptr_t address);
+  void FinishIfDone(uintptr_t address, std::vector<uintptr_t>* done) {
+    if (TryFinish(address)) done->push_back(address);
+  }
 
   StreamOrder* const streams_;
   absl::flat_hash_map<uintptr_t, absl::InlinedVector<StreamId, 2>> uses_;  // of live blocks

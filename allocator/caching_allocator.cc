@@ -7,214 +7,51 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/handler_frame.h"
-#include "allocator/page_map.h"
+#include "absl/strings/str_format.h"
+#include "allocator/caching_allocator_impl.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace ebbtide {
 namespace {
 
-// Beyond any device and address space; sizes up to here can be rounded and added without overflow.
-constexpr int64_t kMaxRequest = int64_t{1} << 46;
+// The checks that this device allows. Where bytes are out of reach, or a stream may still read them
+// when they are freed, nothing may be written into them.
+std::unique_ptr<CheckedBlocks> MakeChecks(const DeviceMemory& device,
+                                          const CachingAllocator::Options& options) {
+  if (!options.check.has_value()) return nullptr;
+  CheckedBlocks::Options check = *options.check;
+  if (!device.is_host_accessible() || options.streams != nullptr) {
+    check.bytes_reachable = false;
+    EBB_WARN_ONCE(
+        "check: the host cannot look into this device's memory, or not in time: overruns and uses "
+        "after free are not found there");
+  }
+  return std::make_unique<CheckedBlocks>(check);
+}
 
-constexpr int kMaxIdleRounds = 8;
-
-uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+void CheckBudget(Bytes budget) {
+  EBB_CHECK(budget >= Bytes(0)) << "a budget of " << budget.count() << " bytes";
+}
 
 }  // namespace
 
-class CachingAllocator::Impl {
- public:
-  Impl(DeviceMemory* device, const Options& options)
-      : history_(options.history_events > 0 ? std::make_unique<HistoryRing>(options.history_events)
-                                            : nullptr),
-        ledger_(device, options.budget, history_.get()),
-        streams_(options.streams),
-        capacity_(std::min(device->capacity().count(), kMaxRequest)),
-        arenas_([this, limits = options.limits](StreamId stream) {
-          return std::make_unique<Arena>(&ledger_, &pages_, streams_, stream, limits);
-        }) {
-    if (options.planned) arenas_.main().StartPlanning();
-  }
-
-  absl::StatusOr<void*> Allocate(Bytes size, const Request& request, OutOfMemory* details);
-  void Free(void* pointer, Bytes asked);
-  bool RecordUse(const void* address, StreamId stream);
-  Bytes SizeOf(void* pointer) const;
-  std::optional<BlockInfo> Find(const void* pointer) const;
-  bool Owns(const void* pointer) const;
-  PoolId CreatePool() { return arenas_.CreatePool(); }
-  absl::Status DestroyPool(PoolId pool);
-  absl::StatusOr<Bytes> TrimPool(PoolId pool);
-  void Settle();
-  AllocatorStats Stats() const;
-  Snapshot TakeSnapshot() const;
-  HistoryRing* history() const { return history_.get(); }
-  void ResetPeaks();
-  void SetPressureHandler(PressureHandler handler);
-  Bytes ReleaseCached(Bytes at_least);
-  Bytes LargestFreeRange() const;
-  void SetBudget(Bytes budget);
-  Bytes Budget() const { return Bytes(ledger_.budget()); }
-  void CheckInvariants() const;
-  void LockForFork();
-  void UnlockAfterFork();
-
- private:
-  class AllLocks;
-
-  void* TryAllocate(Arena* arena, Bytes size, const Request& request, Shortage* shortage);
-  bool ReclaimElsewhere(const Arena* arena, const Shortage& shortage);
-  bool WaitAndReclaim(const Shortage& shortage, bool only_if_enough);
-  bool CallHandler(Bytes asked, const Shortage& shortage);
-  absl::StatusOr<void*> AllocateHard(Arena* arena, Bytes size, const Request& request,
-                                     Shortage shortage, OutOfMemory* details);
-  absl::Status Fail(Bytes asked, const Shortage& shortage, OutOfMemory* details);
-  int64_t CountFrees() const;
-  Block* FindLarge(uintptr_t address) const;
-  static Arena& ArenaOf(const Block* block) { return Arena::Of(block); }
-  static Arena& ArenaOf(const SmallCache::Slab* slab) {
-    return Arena::Of(SmallCache::ChunkOf(slab));
-  }
-
-  const std::unique_ptr<HistoryRing> history_;
-  Ledger ledger_;
-  StreamOrder* const streams_;
-  const int64_t capacity_;  // asked for once: it may be a system call
-  PageMap pages_;  // words: a Slab with bit 0 set, or the large Block that starts in the page
-  ArenaRegistry arenas_;
-
-  mutable std::mutex handler_mutex_;
-  std::shared_ptr<const PressureHandler> handler_;
-  Ledger::Count failures_{0};
-  Ledger::Count pressure_calls_{0};
-  Ledger::Count waits_{0};
-};
-
-absl::StatusOr<void*> CachingAllocator::Impl::Allocate(Bytes size, const Request& request,
-                                                       OutOfMemory* details) {
-  if (size == Bytes(0)) return nullptr;
-  if (size < Bytes(0)) return absl::InvalidArgumentError("negative size");
-  Arena* arena = arenas_.Find(request.stream, request.pool);
-  if (arena == nullptr) return absl::FailedPreconditionError("the pool was destroyed");
-  Shortage shortage;
-  void* block = TryAllocate(arena, size, request, &shortage);
-  if (block == nullptr) {
-    const absl::StatusOr<void*> hard = AllocateHard(arena, size, request, shortage, details);
-    if (!hard.ok()) return hard;
-    block = *hard;
-  }
-  ledger_.Remember(HistoryAction::kAlloc, AddressOf(block), size.count(), request.stream);
-  return block;
+CachingAllocator::Impl::Impl(DeviceMemory* device, const Options& options)
+    : checks_(MakeChecks(*device, options)),
+      history_(options.history_events > 0 ? std::make_unique<HistoryRing>(options.history_events)
+                                          : nullptr),
+      ledger_(device, options.budget, history_.get()),
+      streams_(options.streams),
+      capacity_(std::min(device->capacity().count(), kMaxRequest)),
+      arenas_([this, limits = options.limits](StreamId stream) {
+        return std::make_unique<Arena>(&ledger_, &pages_, streams_, stream, limits);
+      }) {
+  CheckBudget(options.budget);
+  if (options.planned) arenas_.main().StartPlanning();
 }
 
-void* CachingAllocator::Impl::TryAllocate(Arena* arena, Bytes size, const Request& request,
-                                          Shortage* shortage) {
-  if (size.count() <= static_cast<int64_t>(SmallCache::kMaxSize)) {
-    return arena->AllocateSmall(size.count(), shortage);
-  }
-  const int64_t most = std::min(ledger_.budget(), capacity_);
-  if (size.count() > most) {
-    *shortage = {.bytes = size.count() - most, .device_exhausted = size.count() > capacity_};
-    return nullptr;
-  }
-  const size_t rounded = (size.count() + 63) / 64 * 64;
-  return arena->Allocate(rounded, request.stays ? Heap::End::kHigh : Heap::End::kLow, size.count(),
-                         shortage);
-}
-
-// What other arenas have cached goes back to the device, as far as that needs no waiting.
-bool CachingAllocator::Impl::ReclaimElsewhere(const Arena* arena, const Shortage& shortage) {
-  int64_t freed = 0;
-  for (Arena* other : arenas_.All()) {
-    if (other == arena || freed >= shortage.bytes) continue;
-    freed += other->GiveBack(shortage.bytes - freed, /*wait=*/false);
-  }
-  return freed > 0;
-}
-
-// The same by waiting for the device; with `only_if_enough` only where that can cover the shortage.
-bool CachingAllocator::Impl::WaitAndReclaim(const Shortage& shortage, bool only_if_enough) {
-  if (streams_ == nullptr) return false;
-  const std::vector<Arena*> arenas = arenas_.All();
-  int64_t waitable = 0;
-  for (const Arena* arena : arenas) waitable += arena->CountWaitable();
-  if (waitable == 0 || (only_if_enough && waitable < shortage.bytes)) return false;
-  Ledger::Note(&waits_);
-  int64_t freed = 0;
-  bool settled = false;
-  for (Arena* arena : arenas) {
-    settled |= arena->Settle(/*wait=*/true);
-    if (freed < shortage.bytes) freed += arena->GiveBack(shortage.bytes - freed, /*wait=*/true);
-  }
-  return settled || freed > 0;
-}
-
-// What did not fit in at first: other arenas' caches, waiting, the pressure handler, in this order.
-absl::StatusOr<void*> CachingAllocator::Impl::AllocateHard(Arena* arena, Bytes size,
-                                                           const Request& request,
-                                                           Shortage shortage,
-                                                           OutOfMemory* details) {
-  if (size.count() > std::min(ledger_.budget(), capacity_)) {  // nothing can help
-    return Fail(size, shortage, details);
-  }
-  const auto retry = [&] { return TryAllocate(arena, size, request, &shortage); };
-  int64_t frees = -1;
-  int idle_rounds = 0;
-  for (bool again = true;;) {
-    if (ReclaimElsewhere(arena, shortage)) {
-      if (void* block = retry()) return block;
-    }
-    if (WaitAndReclaim(shortage, /*only_if_enough=*/again)) {
-      if (void* block = retry()) return block;
-    }
-    if (!again || HandlerFrame::Contains(this)) break;
-    const int64_t frees_now = CountFrees();
-    idle_rounds = frees_now == frees ? idle_rounds + 1 : 0;
-    frees = frees_now;
-    if (idle_rounds == kMaxIdleRounds) break;
-    // When it has nothing more, one last look: another thread may have freed something meanwhile.
-    again = CallHandler(size, shortage);
-    if (void* block = retry()) return block;
-  }
-  return Fail(size, shortage, details);
-}
-
-bool CachingAllocator::Impl::CallHandler(Bytes asked, const Shortage& shortage) {
-  std::shared_ptr<const PressureHandler> handler;
-  {
-    std::lock_guard<std::mutex> lock(handler_mutex_);
-    handler = handler_;
-  }
-  if (handler == nullptr) return false;
-  const MemoryPressure pressure{.requested = asked,
-                                .shortfall = Bytes(std::max<int64_t>(shortage.bytes, 1)),
-                                .needs_contiguous = shortage.needs_contiguous};
-  Ledger::Note(&pressure_calls_);
-  HandlerFrame frame(this);
-  return (*handler)(pressure);
-}
-
-absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
-                                          OutOfMemory* details) {
-  Ledger::Note(&failures_);
-  const AllocatorStats stats = Stats();
-  ledger_.Remember(HistoryAction::kOom,
-                   static_cast<uintptr_t>(std::max<int64_t>(ledger_.room(), 0)), asked.count(),
-                   kDefaultStream);
-  OutOfMemory numbers;
-  numbers.asked = asked;
-  numbers.budget = stats.budget;
-  numbers.device_capacity = ledger_.device().capacity();
-  numbers.held = stats.held;
-  numbers.live = stats.live;
-  numbers.cached = stats.cached + stats.awaiting;
-  numbers.largest_free_range = LargestFreeRange();
-  numbers.device_exhausted = shortage.device_exhausted;
-  numbers.needs_contiguous = shortage.needs_contiguous;
-  if (details != nullptr) *details = numbers;
-  return absl::ResourceExhaustedError(FormatOutOfMemory(numbers));
-}
+// What was never freed is looked at for the last time.
+CachingAllocator::Impl::~Impl() { CheckBlocks(); }
 
 // The block that a page's word stands for, if it starts there; live or not.
 Block* CachingAllocator::Impl::FindLarge(uintptr_t address) const {
@@ -225,18 +62,42 @@ Block* CachingAllocator::Impl::FindLarge(uintptr_t address) const {
 
 void CachingAllocator::Impl::Free(void* pointer, Bytes asked) {
   if (pointer == nullptr) return;
+  if (checks_ != nullptr) return FreeChecked(pointer, asked);
+  FreeBlock(pointer, asked, Arena::AfterFree::kReuse);
+}
+
+// Looks for damage; lets the block wait in the quarantine; frees what has waited there.
+void CachingAllocator::Impl::FreeChecked(void* payload, Bytes asked) {
+  void* block =
+      checks_->BeginFree(payload, asked < Bytes(0) ? std::nullopt : std::make_optional(asked));
+  FreeBlock(block, Bytes(-1), Arena::AfterFree::kHold);
+  EndHolds(checks_->EndFree(payload));
+  if (ledger_.room() < 0) EndQuarantine(Bytes::Max());
+}
+
+void CachingAllocator::Impl::EndHolds(const std::vector<void*>& blocks) {
+  for (void* block : blocks) {
+    const uintptr_t word = pages_.Get(AddressOf(block));
+    const SmallCache::Slab* slab = SmallCache::SlabOf(word);
+    Arena& arena = slab != nullptr ? ArenaOf(slab) : ArenaOf(reinterpret_cast<Block*>(word));
+    arena.EndHold(AddressOf(block));
+  }
+}
+
+void CachingAllocator::Impl::FreeBlock(void* pointer, Bytes asked, Arena::AfterFree after) {
   const uintptr_t address = AddressOf(pointer);
   if (SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
-    ArenaOf(slab).FreeSmall(slab, address, asked.count());
+    ArenaOf(slab).FreeSmall(slab, address, asked.count(), after);
     return;
   }
   Block* block = FindLarge(address);
   EBB_CHECK(block != nullptr) << "free of " << pointer
                               << ": freed twice, inside a block, or not allocated here";
-  ArenaOf(block).FreeLarge(block, address, asked.count());
+  ArenaOf(block).FreeLarge(block, address, asked.count(), after);
 }
 
 Bytes CachingAllocator::Impl::SizeOf(void* pointer) const {
+  if (checks_ != nullptr) return checks_->SizeOf(pointer);
   const uintptr_t address = AddressOf(pointer);
   if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
     EBB_CHECK(SmallCache::IsLive(slab, address)) << "size of " << pointer << ": not a live block";
@@ -250,6 +111,18 @@ Bytes CachingAllocator::Impl::SizeOf(void* pointer) const {
 }
 
 std::optional<CachingAllocator::BlockInfo> CachingAllocator::Impl::Find(const void* pointer) const {
+  if (checks_ == nullptr) return FindBlock(pointer);
+  const std::optional<CheckedBlocks::Extent> extent = checks_->Find(pointer);
+  if (!extent.has_value()) return std::nullopt;
+  std::optional<BlockInfo> info = FindBlock(extent->block);
+  if (!info.has_value()) return std::nullopt;
+  info->begin = extent->payload;
+  info->size = extent->size;
+  return info;
+}
+
+std::optional<CachingAllocator::BlockInfo> CachingAllocator::Impl::FindBlock(
+    const void* pointer) const {
   const uintptr_t address = AddressOf(pointer);
   const auto bytes = [](size_t size) { return Bytes(static_cast<int64_t>(size)); };
   if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(address))) {
@@ -278,7 +151,13 @@ std::optional<CachingAllocator::BlockInfo> CachingAllocator::Impl::Find(const vo
 }
 
 bool CachingAllocator::Impl::RecordUse(const void* address, StreamId stream) {
-  const std::optional<BlockInfo> info = Find(address);
+  const void* in_block = address;
+  if (checks_ != nullptr) {
+    const std::optional<CheckedBlocks::Extent> extent = checks_->Find(address);
+    if (!extent.has_value()) return false;
+    in_block = extent->block;
+  }
+  const std::optional<BlockInfo> info = FindBlock(in_block);
   if (!info.has_value()) return false;
   const uintptr_t begin = AddressOf(info->begin);
   if (const SmallCache::Slab* slab = SmallCache::SlabOf(pages_.Get(begin))) {
@@ -290,6 +169,7 @@ bool CachingAllocator::Impl::RecordUse(const void* address, StreamId stream) {
 }
 
 bool CachingAllocator::Impl::Owns(const void* pointer) const {
+  if (checks_ != nullptr) return checks_->Owns(pointer);
   const uintptr_t address = AddressOf(pointer);
   const uintptr_t word = pages_.Get(address);
   if (word == 0) return false;  // most foreign pointers end here, without a lock
@@ -300,10 +180,22 @@ bool CachingAllocator::Impl::Owns(const void* pointer) const {
   return ArenaOf(block).IsLive(block, address);
 }
 
+std::string CachingAllocator::Impl::Describe(const void* pointer) const {
+  if (checks_ != nullptr) return checks_->Describe(pointer);
+  const std::optional<BlockInfo> info = FindBlock(pointer);
+  if (!info.has_value()) return "";
+  return absl::StrFormat("  block %p: %d bytes, live\n", info->begin, info->asked.count());
+}
+
+void CachingAllocator::Impl::CheckBlocks() const {
+  if (checks_ != nullptr) checks_->CheckAll();
+}
+
 absl::Status CachingAllocator::Impl::DestroyPool(PoolId pool) {
   if (pool == kSharedPool || !arenas_.PoolExists(pool)) {
     return absl::FailedPreconditionError("there is no such pool");
   }
+  EndQuarantine(Bytes::Max());
   for (Arena* arena : arenas_.DestroyPool(pool)) {
     arena->Trim(INT64_MAX, /*wait=*/false, /*small_too=*/true);
   }
@@ -312,6 +204,7 @@ absl::Status CachingAllocator::Impl::DestroyPool(PoolId pool) {
 
 absl::StatusOr<Bytes> CachingAllocator::Impl::TrimPool(PoolId pool) {
   if (!arenas_.PoolExists(pool)) return absl::FailedPreconditionError("there is no such pool");
+  EndQuarantine(Bytes::Max());
   int64_t freed = 0;
   for (Arena* arena : arenas_.OfPool(pool)) {
     freed += arena->Trim(INT64_MAX, /*wait=*/true, /*small_too=*/true);
@@ -324,74 +217,11 @@ void CachingAllocator::Impl::Settle() {
   for (Arena* arena : arenas_.All()) arena->Settle(/*wait=*/false);
 }
 
-// The locks of all arenas, for looking at all of them at one moment.
-class CachingAllocator::Impl::AllLocks {
- public:
-  explicit AllLocks(const Impl& impl) : arenas_(impl.arenas_.All()) {
-    for (const Arena* arena : arenas_) locks_.emplace_back(arena->mutex());
-  }
-  const std::vector<Arena*>& arenas() const { return arenas_; }
-
- private:
-  const std::vector<Arena*> arenas_;
-  std::vector<std::unique_lock<std::mutex>> locks_;
-};
-
-int64_t CachingAllocator::Impl::CountFrees() const {
-  int64_t frees = 0;
-  for (const Arena* arena : arenas_.All()) frees += arena->CountFrees();
-  return frees;
-}
-
-AllocatorStats CachingAllocator::Impl::Stats() const {
-  AllocatorStats stats;
+void CachingAllocator::Impl::ResetPeaks() {
   const AllLocks locks(*this);
-  Arena::Counts counts;
-  for (const Arena* arena : locks.arenas()) counts += arena->CountLocked();
-  stats.budget = Budget();
-  stats.held = Bytes(ledger_.held().now());
-  stats.live = Bytes(counts.live);
-  stats.asked = Bytes(counts.asked);
-  stats.rounding = stats.live - stats.asked;
-  stats.awaiting = Bytes(counts.awaiting);
-  stats.cached = stats.held - stats.live - stats.awaiting;
-  stats.reserved = Bytes(ledger_.reserved.load());
-  stats.peak_held = Bytes(ledger_.held().peak());
-  stats.peak_live = std::max(Bytes(ledger_.live.peak()), stats.live);
-  stats.peak_awaiting = Bytes(ledger_.awaiting.peak());
-  stats.live_blocks = counts.live_blocks;
-  stats.allocations = counts.allocations;
-  stats.frees = counts.frees;
-  stats.planned = counts.planned;
-  stats.failures = failures_;
-  stats.device_commits = ledger_.commits;
-  stats.device_decommits = ledger_.decommits;
-  stats.device_moves = ledger_.moves;
-  stats.pressure_calls = pressure_calls_;
-  stats.waits = waits_;
-  stats.arenas = static_cast<int64_t>(locks.arenas().size());
-  return stats;
+  ledger_.RestartPeaks();
+  for (Arena* arena : locks.arenas()) arena->RestartPeaksLocked();
 }
-
-Snapshot CachingAllocator::Impl::TakeSnapshot() const {
-  Snapshot snapshot;
-  snapshot.settings = {{"budget", FormatBytes(Budget())}};
-  {
-    const AllLocks locks(*this);
-    for (const Arena* arena : locks.arenas()) {
-      arena->small().LockShards();
-      arena->AppendPictureLocked(&snapshot.segments);
-      arena->small().UnlockShards();
-    }
-  }
-  if (history_ != nullptr) {
-    history_->Add(HistoryAction::kSnapshot, 0, Bytes(0), kDefaultStream);
-    snapshot.history = history_->Read();
-  }
-  return snapshot;
-}
-
-void CachingAllocator::Impl::ResetPeaks() { ledger_.RestartPeaks(); }
 
 void CachingAllocator::Impl::SetPressureHandler(PressureHandler handler) {
   std::shared_ptr<const PressureHandler> fresh;
@@ -400,17 +230,25 @@ void CachingAllocator::Impl::SetPressureHandler(PressureHandler handler) {
   handler_.swap(fresh);  // the old one goes with `fresh`, or with its last call
 }
 
-Bytes CachingAllocator::Impl::ReleaseCached(Bytes at_least) {
+int64_t CachingAllocator::Impl::TrimShared(int64_t at_least) {
   int64_t freed = 0;
   for (const bool small_too : {false, true}) {
     for (Arena* arena : arenas_.All()) {
-      if (freed >= at_least.count()) break;
+      if (freed >= at_least) break;
       if (arena->keeps_cache()) continue;
-      freed += arena->Trim(at_least.count() - freed, /*wait=*/true, small_too);
+      freed += arena->Trim(at_least - freed, /*wait=*/true, small_too);
     }
   }
-  if (freed < at_least.count()) ledger_.ReleaseRetained();
-  return Bytes(freed);
+  return freed;
+}
+
+Bytes CachingAllocator::Impl::ReleaseCached(Bytes at_least) {
+  Bytes freed(TrimShared(at_least.count()));
+  while (freed < at_least && EndQuarantine(at_least - freed)) {
+    freed += Bytes(TrimShared((at_least - freed).count()));
+  }
+  if (freed < at_least) ledger_.ReleaseRetained();
+  return freed;
 }
 
 Bytes CachingAllocator::Impl::LargestFreeRange() const {
@@ -420,34 +258,9 @@ Bytes CachingAllocator::Impl::LargestFreeRange() const {
 }
 
 void CachingAllocator::Impl::SetBudget(Bytes budget) {
+  CheckBudget(budget);
   ledger_.set_budget(budget.count());
   if (ledger_.room() < 0) ReleaseCached(Bytes(-ledger_.room()));
-}
-
-void CachingAllocator::Impl::CheckInvariants() const {
-  const AllLocks locks(*this);
-  int64_t committed = 0;
-  for (const Arena* arena : locks.arenas()) committed += arena->CheckLocked();
-  EBB_CHECK(committed == ledger_.held().now())
-      << committed << " committed, " << ledger_.held().now() << " held";
-}
-
-void CachingAllocator::Impl::LockForFork() {
-  handler_mutex_.lock();
-  arenas_.mutex().lock();
-  arenas_.ForEachLocked([](const Arena& arena) {
-    arena.mutex().lock();
-    arena.small().LockShards();
-  });
-}
-
-void CachingAllocator::Impl::UnlockAfterFork() {
-  arenas_.ForEachLocked([](const Arena& arena) {
-    arena.small().UnlockShards();
-    arena.mutex().unlock();
-  });
-  arenas_.mutex().unlock();
-  handler_mutex_.unlock();
 }
 
 CachingAllocator::CachingAllocator(DeviceMemory* device, Options options)
@@ -473,6 +286,11 @@ std::optional<CachingAllocator::BlockInfo> CachingAllocator::Find(const void* ad
 }
 
 bool CachingAllocator::Owns(const void* address) const { return impl_->Owns(address); }
+std::string CachingAllocator::Describe(const void* address) const {
+  return impl_->Describe(address);
+}
+
+void CachingAllocator::CheckBlocks() const { impl_->CheckBlocks(); }
 PoolId CachingAllocator::CreatePool() { return impl_->CreatePool(); }
 absl::Status CachingAllocator::DestroyPool(PoolId pool) { return impl_->DestroyPool(pool); }
 absl::StatusOr<Bytes> CachingAllocator::TrimPool(PoolId pool) { return impl_->TrimPool(pool); }

@@ -30,16 +30,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "allocator/arena.h"
 #include "allocator/arena_registry.h"
+#include "allocator/checked_blocks.h"
 #include "allocator/device_memory.h"
 #include "allocator/history_ring.h"
 #include "allocator/out_of_memory.h"
 #include "allocator/snapshot.h"
 #include "allocator/stream_order.h"
+#include "allocator/usage.h"
 #include "base/bytes.h"
 
 namespace ebbtide {
@@ -48,15 +52,16 @@ namespace ebbtide {
 // blocks.
 struct AllocatorStats {
   Bytes budget = Bytes::Max();
-  Bytes held;       // committed at the device, in whole granules
-  Bytes live;       // in blocks handed out, each as SizeOf says: asked + rounding
-  Bytes asked;      // the same blocks with the sizes that were asked for
-  Bytes rounding;   // live - asked
-  Bytes awaiting;   // in freed blocks that other streams may still use
-  Bytes cached;     // free and committed
-  Bytes reserved;   // addresses, with or without memory behind them
-  Bytes peak_held;  // exact
-  Bytes peak_live;  // exact for large blocks; small ones may be missed for up to 64 KiB a thread
+  Bytes held;         // committed at the device, in whole granules
+  Bytes live;         // in blocks handed out, each as SizeOf says: asked + rounding
+  Bytes asked;        // the same blocks with the sizes that were asked for
+  Bytes rounding;     // live - asked
+  Bytes awaiting;     // in freed blocks that other streams may still use or that are in quarantine
+  Bytes cached;       // free and committed
+  Bytes quarantined;  // the part of awaiting that Options::check keeps
+  Bytes reserved;     // addresses, with or without memory behind them
+  Bytes peak_held;    // exact
+  Bytes peak_live;    // exact for large blocks; of small ones up to 128 KiB a thread may be missed
   Bytes peak_awaiting;
   int64_t live_blocks = 0;
   int64_t allocations = 0;  // successful ones
@@ -69,6 +74,12 @@ struct AllocatorStats {
   int64_t pressure_calls = 0;    // calls of the pressure handler
   int64_t waits = 0;             // times that a request waited for the device
   int64_t arenas = 0;
+  // The same by kind of memory, with peaks and totals (usage.h): small + large = the whole.
+  Usage small;
+  Usage large;
+  // And by pool, both kinds together, in the order of their making, the shared one first; those
+  // that were used. What a destroyed pool did counts for the shared one from then on.
+  std::vector<PoolUsage> pools;
 };
 
 // What the pressure handler is told.
@@ -82,7 +93,8 @@ struct MemoryPressure {
 class CachingAllocator {
  public:
   struct Options {
-    // Most bytes ever held. A budget below what is held already takes effect as memory is freed.
+    // Most bytes ever held; with 0 every request fails. REQUIRES: not negative. A budget below what
+    // is held already takes effect as memory is freed.
     Bytes budget = Bytes::Max();
     // The order of the device's streams; null: it has none. Must outlive the allocator.
     StreamOrder* streams = nullptr;
@@ -94,6 +106,11 @@ class CachingAllocator {
     bool planned = false;
     // How many events the history remembers; 0: there is none.
     int64_t history_events = 0;
+    // Looks for misuse of the memory, at a cost: checked_blocks.h says for what and what it takes.
+    // Red zones and quarantine count as held; the quarantine is given up before the handler is
+    // called. Without red zones and quarantine, after a warning, where the host cannot reach the
+    // bytes, or not before a stream is done with them: on a device with streams.
+    std::optional<CheckedBlocks::Options> check = std::nullopt;
   };
 
   // Whom a block is for.
@@ -103,6 +120,9 @@ class CachingAllocator {
     // The block will stay for long, as parameters do: on devices that cannot take memory away in
     // parts it is kept apart from those that come and go.
     bool stays = false;
+    // Of the block's start: a power of two, at most 2 MiB. Less than 64 is the same as 64. A block
+    // whose size is no multiple of it may take up to that much more.
+    size_t alignment = 64;
   };
 
   // What is known of a live block.
@@ -129,7 +149,8 @@ class CachingAllocator {
   absl::StatusOr<void*> Allocate(Bytes size, OutOfMemory* details = nullptr) {
     return Allocate(size, Request(), details);
   }
-  // The same for a stream and a pool. FailedPrecondition when the pool does not exist (any more).
+  // The same for a stream, a pool and an alignment. FailedPrecondition when the pool does not exist
+  // (any more), InvalidArgument for an alignment that is none.
   absl::StatusOr<void*> Allocate(Bytes size, const Request& request,
                                  OutOfMemory* details = nullptr);
 
@@ -144,8 +165,8 @@ class CachingAllocator {
   // stream adds nothing. Returns false, and does nothing, for an address in no live block.
   bool RecordUse(const void* address, StreamId stream);
 
-  // Bytes usable in a block: its size rounded up to the allocator's classes. REQUIRES: `block` is
-  // live.
+  // Bytes usable in a block: its size rounded up to the allocator's classes, or as it was asked for
+  // with Options::check. REQUIRES: `block` is live.
   Bytes SizeOf(void* block) const;
 
   // The live block that `address` lies in, at its start or not; nothing for any other address. Not
@@ -155,6 +176,15 @@ class CachingAllocator {
   // True when `address` is the start of a live block of this allocator. For adapters that see
   // foreign pointers as well; racing with Allocate and Free of the very block gives either answer.
   bool Owns(const void* address) const;
+
+  // What is known of the block that `address` lies in or beside, live or freed, for a report of the
+  // caller's: lines that say its size and state and, with Options::check, who allocated and freed
+  // it. Empty when nothing is.
+  std::string Describe(const void* address) const;
+
+  // With Options::check: looks at all red zones and at all that waits in the quarantine, and stops
+  // the program with a report when something was written there. Else nothing. Linear.
+  void CheckBlocks() const;
 
   // A pool has memory of its own: nobody else gets what is cached in it, so that the addresses that
   // a captured graph uses stay the graph's. Blocks may outlive their pool, which is destroyed at
@@ -180,7 +210,8 @@ class CachingAllocator {
   // what (HistoryRing::Record).
   HistoryRing* history() const;
 
-  // Restarts peak_held and peak_live from the present values.
+  // Restarts all peaks from the present values. What came and went is never reset: take the
+  // difference of two readings.
   void ResetPeaks();
 
   // Called without any lock of the allocator, on the thread whose request does not fit, after all

@@ -27,51 +27,63 @@ int64_t ThreadId() { return syscall(SYS_gettid); }
 }  // namespace
 
 CheckedBlocks::CheckedBlocks(Options options)
-    : options_(options), zone_(static_cast<size_t>(options.red_zone.count())) {
+    : options_(options),
+      zone_(options.bytes_reachable ? static_cast<size_t>(options.red_zone.count()) : 0) {
   EBB_CHECK(options.red_zone > Bytes(0) && options.red_zone % Bytes(64) == Bytes(0))
       << "a red zone of " << options.red_zone;
   CallStack::Prepare();
 }
 
-Bytes CheckedBlocks::Wrap(Bytes size) const {
+// The front red zone grows to the alignment, so that the payload keeps it.
+size_t CheckedBlocks::FrontOf(size_t alignment) const {
+  return zone_ == 0 ? 0 : std::max(zone_, alignment);
+}
+
+uintptr_t CheckedBlocks::EndOf(const CheckedBlock& block) const {
+  return block.payload + static_cast<size_t>(block.size.count()) + zone_;
+}
+
+Bytes CheckedBlocks::Wrap(Bytes size, size_t alignment) const {
   if (size <= Bytes(0)) return size;
-  const Bytes zones = options_.red_zone * 2;
+  const Bytes zones(static_cast<int64_t>(FrontOf(alignment) + zone_));
   return size > Bytes::Max() - zones ? Bytes::Max() : size + zones;
 }
 
+// A block that shares bytes with [begin, end), red zones included. Blocks do not overlap, so that
+// only the last one before `begin` and the first one after it can.
 const CheckedBlock* CheckedBlocks::FindOverlap(uintptr_t begin, uintptr_t end) const {
-  const auto next = blocks_.lower_bound(begin + zone_);
-  if (next != blocks_.end() && next->first - zone_ < end) return next->second.get();
+  const auto next = blocks_.upper_bound(begin);
+  if (next != blocks_.end() && BeginOf(*next->second) < end) return next->second.get();
   if (next == blocks_.begin()) return nullptr;
   const CheckedBlock* before = std::prev(next)->second.get();
-  return before->payload + static_cast<size_t>(before->size.count()) + zone_ > begin ? before
-                                                                                     : nullptr;
+  return EndOf(*before) > begin ? before : nullptr;
 }
 
-void* CheckedBlocks::OnAllocate(void* block, Bytes size) {
+void* CheckedBlocks::OnAllocate(void* block, Bytes size, size_t alignment) {
   if (block == nullptr) return nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(block);
   auto fresh = std::make_shared<CheckedBlock>();
-  fresh->payload = begin + zone_;
+  fresh->front = FrontOf(alignment);
+  fresh->payload = begin + fresh->front;
   fresh->size = size;
   fresh->allocating_thread = ThreadId();
   fresh->allocated = CallStack::Capture(1);
   std::optional<CheckedBlock> overlap;
   {
     MutexLock lock(&mutex_);
-    const auto end = begin + static_cast<size_t>(Wrap(size).count());
-    if (const CheckedBlock* other = FindOverlap(begin, end)) overlap = *other;
+    if (const CheckedBlock* other = FindOverlap(begin, EndOf(*fresh))) overlap = *other;
   }
   if (overlap.has_value()) {
     ReportFault(absl::StrFormat("handed out twice: the allocator gave %d bytes at %p, which are in "
                                 "use by another block",
-                                Wrap(size).count(), block),
+                                Occupied(*fresh).count(), block),
                 &*overlap, fresh->allocated);
   }
   FillRedZones(*fresh, zone_);
   MutexLock lock(&mutex_);
   fresh->number = ++allocations_;
   ++live_;
+  live_bytes_ += size;
   gone_.erase(fresh->payload);
   blocks_[fresh->payload] = fresh;
   return reinterpret_cast<void*>(fresh->payload);
@@ -117,6 +129,7 @@ CheckedBlocks::Shared CheckedBlocks::Claim(uintptr_t payload, std::optional<Byte
       block->freeing_thread = ThreadId();
       block->freed = stack;
       --live_;
+      live_bytes_ -= block->size;
       return block;
     }
   }
@@ -130,20 +143,32 @@ CheckedBlocks::Shared CheckedBlocks::Claim(uintptr_t payload, std::optional<Byte
 
 std::vector<void*> CheckedBlocks::OnFree(void* payload, std::optional<Bytes> size) {
   if (payload == nullptr) return {};
-  const CallStack stack = CallStack::Capture(1);
+  BeginFree(payload, size);
+  return EndFree(payload);
+}
+
+void* CheckedBlocks::BeginFree(void* payload, std::optional<Bytes> size) {
+  const CallStack stack = CallStack::Capture(2);
   const Shared block = Claim(reinterpret_cast<uintptr_t>(payload), size, stack);
-  CheckRedZones(*block, zone_);
-  Poison(*block);
+  if (options_.bytes_reachable) {
+    CheckRedZones(*block, zone_);
+    Poison(*block);
+  }
+  return reinterpret_cast<void*>(BeginOf(*block));
+}
+
+std::vector<void*> CheckedBlocks::EndFree(void* payload) {
   std::vector<Shared> leaving;
   {
     MutexLock lock(&mutex_);
+    const Shared block = blocks_.at(reinterpret_cast<uintptr_t>(payload));
     block->state = State::kQuarantined;
-    if (Wrap(block->size) > options_.quarantine) {
+    if (!options_.bytes_reachable || Occupied(*block) > options_.quarantine) {
       Forget(block);
       leaving.push_back(block);
     } else {
       waiting_.push_back(block);
-      waiting_bytes_ += Wrap(block->size);
+      waiting_bytes_ += Occupied(*block);
       TakeWaiting(options_.quarantine, &leaving);
     }
   }
@@ -155,7 +180,7 @@ void CheckedBlocks::TakeWaiting(Bytes until, std::vector<Shared>* leaving) {
   while (!waiting_.empty() && waiting_bytes_ > until) {
     leaving->push_back(std::move(waiting_.front()));
     waiting_.pop_front();
-    waiting_bytes_ -= Wrap(leaving->back()->size);
+    waiting_bytes_ -= Occupied(*leaving->back());
     Forget(leaving->back());
   }
 }
@@ -175,9 +200,11 @@ void CheckedBlocks::Forget(const Shared& block) {
 std::vector<void*> CheckedBlocks::Release(const std::vector<Shared>& leaving) const {
   std::vector<void*> blocks;
   for (const Shared& block : leaving) {
-    CheckRedZones(*block, zone_);
-    CheckPoison(*block);
-    blocks.push_back(reinterpret_cast<void*>(block->payload - zone_));
+    if (options_.bytes_reachable) {
+      CheckRedZones(*block, zone_);
+      CheckPoison(*block);
+    }
+    blocks.push_back(reinterpret_cast<void*>(BeginOf(*block)));
   }
   return blocks;
 }
@@ -210,7 +237,35 @@ bool CheckedBlocks::Owns(const void* payload) const {
   return found != blocks_.end() && found->second->state == State::kLive;
 }
 
+std::optional<CheckedBlocks::Extent> CheckedBlocks::Find(const void* address) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  MutexLock lock(&mutex_);
+  auto found = blocks_.upper_bound(at);
+  if (found == blocks_.begin()) return std::nullopt;
+  const CheckedBlock& block = *std::prev(found)->second;
+  if (block.state != State::kLive) return std::nullopt;
+  if (at >= block.payload + static_cast<size_t>(block.size.count())) return std::nullopt;
+  return Extent{reinterpret_cast<void*>(BeginOf(block)), reinterpret_cast<void*>(block.payload),
+                block.size};
+}
+
+std::string CheckedBlocks::Describe(const void* address) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  std::optional<CheckedBlock> copy;
+  {
+    MutexLock lock(&mutex_);
+    const auto past = gone_.find(at);
+    if (const CheckedBlock* block = FindOverlap(at, at + 1)) {
+      copy = *block;
+    } else if (past != gone_.end()) {
+      copy = *past->second;
+    }
+  }
+  return copy.has_value() ? DescribeBlock(*copy) : std::string();
+}
+
 void CheckedBlocks::CheckAll() const {
+  if (!options_.bytes_reachable) return;
   MutexLock lock(&mutex_);
   for (const auto& [payload, block] : blocks_) {
     if (block->state == State::kBeingFreed) continue;  // its thread is filling it
@@ -222,6 +277,11 @@ void CheckedBlocks::CheckAll() const {
 Bytes CheckedBlocks::quarantined() const {
   MutexLock lock(&mutex_);
   return waiting_bytes_;
+}
+
+CheckedBlocks::Counts CheckedBlocks::counts() const {
+  MutexLock lock(&mutex_);
+  return {.live_blocks = live_, .live = live_bytes_, .quarantined = waiting_bytes_};
 }
 
 int64_t CheckedBlocks::live_blocks() const {

@@ -27,6 +27,9 @@
 // When memory is short, Drain gives it what waits. A block costs two red zones and some 500 bytes
 // of notes, a call about ten microseconds and a pass over the block: this is for finding mistakes.
 //
+// Where the bytes are out of this process's reach (Options::bytes_reachable) there are no red
+// zones, no poison and no quarantine; what needs only the notes is still found, with both stacks.
+//
 // Threads: every function may be called from any thread. Ownership: blocks belong to the allocator
 // and must stay readable and writable until they are returned by OnFree or Drain.
 
@@ -37,6 +40,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -59,6 +63,7 @@ struct CheckedBlock {
 
   uintptr_t payload = 0;
   Bytes size;          // as asked for
+  size_t front = 0;    // bytes from the allocator's block to the payload
   int64_t number = 0;  // counts allocations, from 1
   State state = State::kLive;
   int64_t allocating_thread = 0;
@@ -74,6 +79,23 @@ class CheckedBlocks {
     Bytes red_zone = Bytes(64);
     // The most bytes of freed blocks that wait. A larger block does not wait at all.
     Bytes quarantine = Bytes(int64_t{64} << 20);
+    // False for memory that this process cannot read and write, or not yet when it is freed because
+    // work that is queued on a device still uses it.
+    bool bytes_reachable = true;
+  };
+
+  // Where a live block is.
+  struct Extent {
+    void* block;    // the allocator's
+    void* payload;  // the program's
+    Bytes size;     // as asked for
+  };
+
+  // At one moment.
+  struct Counts {
+    int64_t live_blocks = 0;
+    Bytes live;         // as asked for
+    Bytes quarantined;  // red zones included
   };
 
   CheckedBlocks() : CheckedBlocks(Options()) {}
@@ -83,15 +105,21 @@ class CheckedBlocks {
 
   // How many bytes to ask the allocator for, so that `size` of them can be used. Nothing for
   // nothing.
-  Bytes Wrap(Bytes size) const;
+  Bytes Wrap(Bytes size, size_t alignment = 64) const;
 
-  // Takes a block of Wrap(size) bytes and returns what the program may use of it: `size` bytes,
-  // aligned as the block is but at most to the red zone. nullptr becomes nullptr.
-  void* OnAllocate(void* block, Bytes size);
+  // Takes a block of Wrap(size, alignment) bytes that is aligned to `alignment`, a power of two,
+  // and returns what the program may use of it: `size` bytes, aligned likewise. nullptr becomes
+  // nullptr.
+  void* OnAllocate(void* block, Bytes size, size_t alignment = 64);
 
   // Takes back what OnAllocate returned, and returns the blocks that the allocator is to free now,
   // in most cases others. `size`, when it is known, is compared. nullptr is ignored.
   std::vector<void*> OnFree(void* payload, std::optional<Bytes> size = std::nullopt);
+
+  // The same in two steps, for an allocator that accounts for freed blocks that wait: BeginFree
+  // returns the block that is freed, EndFree lets it wait and returns those that have waited.
+  void* BeginFree(void* payload, std::optional<Bytes> size);
+  std::vector<void*> EndFree(void* payload);
 
   // Ends the waiting of at least this many bytes, the longest waiting first, or of all there are:
   // blocks that the allocator is to free now.
@@ -103,12 +131,20 @@ class CheckedBlocks {
   // True when it is the beginning of a live block.
   bool Owns(const void* payload) const;
 
+  // The live block whose payload `address` lies in, at its start or not.
+  std::optional<Extent> Find(const void* address) const;
+
+  // What is known of the block that `address` lies in or beside, live or freed, for a report of the
+  // caller's: a line on its size and state, then the stacks. Empty when there is none.
+  std::string Describe(const void* address) const;
+
   // Looks at all red zones and at all that waits, now instead of when it is freed or leaves.
   void CheckAll() const;
 
   // Bytes that wait, red zones included.
   Bytes quarantined() const;
   int64_t live_blocks() const;
+  Counts counts() const;
 
   // Around fork(), as CachingAllocator's.
   void LockForFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex_.Lock(); }
@@ -123,6 +159,12 @@ class CheckedBlocks {
 
   Shared FindOrFault(uintptr_t address, Call call) const;
   Shared Claim(uintptr_t payload, std::optional<Bytes> size, const CallStack& stack);
+  size_t FrontOf(size_t alignment) const;
+  static uintptr_t BeginOf(const CheckedBlock& block) { return block.payload - block.front; }
+  uintptr_t EndOf(const CheckedBlock& block) const;
+  Bytes Occupied(const CheckedBlock& block) const {
+    return Bytes(static_cast<int64_t>(EndOf(block) - BeginOf(block)));
+  }
   const CheckedBlock* FindOverlap(uintptr_t begin, uintptr_t end) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Shared& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -138,6 +180,7 @@ class CheckedBlocks {
   absl::flat_hash_map<uintptr_t, Shared> gone_ ABSL_GUARDED_BY(mutex_);  // the last few thousand
   std::deque<Shared> gone_order_ ABSL_GUARDED_BY(mutex_);
   int64_t live_ ABSL_GUARDED_BY(mutex_) = 0;
+  Bytes live_bytes_ ABSL_GUARDED_BY(mutex_);
   int64_t allocations_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

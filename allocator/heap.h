@@ -39,6 +39,7 @@
 #include "allocator/granule_map.h"
 #include "allocator/ledger.h"
 #include "allocator/stream_order.h"
+#include "allocator/usage_meter.h"
 
 namespace ebbtide {
 
@@ -166,6 +167,11 @@ class Heap {
   // when all else failed.
   int64_t CountReleasable(uint64_t quiet = kAllQuiet) const;
 
+  // What the heap holds of the device. Memory that moves here from another heap comes like any
+  // other.
+  const Tally& held() const { return held_; }
+  void RestartPeak() { held_.peak = held_.now(); }
+
   size_t largest_free() const { return by_size_.LargestKey(); }
 
   // Calls visit(const Block&) for all blocks, segment by segment, by address.
@@ -271,6 +277,7 @@ class Heap {
   std::vector<std::unique_ptr<Segment>> segments_;
   Segment* region_ = nullptr;  // one of them
   size_t reserved_ = 0;
+  Tally held_;
   std::deque<Block> storage_;  // never shrinks, so that a stale pointer to a Block is still a Block
   Block* spare_ = nullptr;     // unused ones, linked by next
 

@@ -66,6 +66,7 @@ absl::Status Heap::AddSegment(size_t bytes, bool exact) {
     block->run_end = begin + size;
     block->releasable = size >> shift_;
     Ledger::Note(&ledger_->commits);
+    held_.Add(held);
     Remember(HistoryAction::kSegmentAlloc, {begin, begin + size});
   }
   segments_.push_back(std::move(segment));
@@ -97,6 +98,7 @@ int64_t Heap::DropSegment(Block* block) {
     Remember(HistoryAction::kSegmentFree, {segment->begin, segment->begin + segment->size});
   }
   ledger_->Shrink(freed);
+  held_.Subtract(freed);
   ledger_->reserved -= static_cast<int64_t>(segment->size);
   reserved_ -= segment->size;
   DeleteBlock(block);
@@ -167,6 +169,7 @@ absl::Status Heap::CommitRun(Block* block, uintptr_t begin, uintptr_t end) {
       return status;
     }
     Ledger::Note(&ledger_->commits);
+    held_.Add(span.bytes());
     Remember(HistoryAction::kSegmentMap, span);
     MarkCommitted(block, span, piece);
   }
@@ -268,6 +271,7 @@ int64_t Heap::GiveBackPart(Block* block, int64_t wanted) {
   if (!ledger_->device().Decommit(Pointer(span.begin), Bytes(span.bytes())).ok()) return -1;
   Ledger::Note(&ledger_->decommits);
   ledger_->Shrink(span.bytes());
+  held_.Subtract(span.bytes());
   Remember(HistoryAction::kSegmentUnmap, span);
   MarkGone(block, span);
   return span.bytes();
@@ -375,6 +379,8 @@ int64_t Heap::MoveRun(Block* block, Heap* source, Block* from, int64_t wanted) {
   }
   Ledger::Note(&ledger_->moves);
   ledger_->moved_bytes += span.bytes();
+  source->held_.Subtract(span.bytes());
+  held_.Add(span.bytes());
   source->Remember(HistoryAction::kSegmentUnmap, span);
   Remember(HistoryAction::kSegmentMap, {to, to + span.bytes()});
   for (uintptr_t i = 0; in_pieces_ && i < static_cast<uintptr_t>(span.bytes()) >> shift_; ++i) {

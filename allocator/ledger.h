@@ -90,6 +90,7 @@ class Ledger {
   void RestartPeaks() {
     held_.RestartPeak();
     live.RestartPeak();
+    awaiting.RestartPeak();
   }
 
   // In blocks that the program has, each as large as SizeOf says. Blocks of the small caches are

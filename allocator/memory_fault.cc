@@ -119,15 +119,18 @@ void CheckPoison(const CheckedBlock& block) {
               &block, CallStack::Capture(1));
 }
 
+std::string DescribeBlock(const CheckedBlock& block) {
+  std::string text =
+      absl::StrFormat("  block %#x: %d bytes, allocation number %d, %s\n", block.payload,
+                      block.size.count(), block.number, StateText(block.state));
+  AppendStack("allocated", block.allocating_thread, block.allocated, &text);
+  AppendStack("freed", block.freeing_thread, block.freed, &text);
+  return text;
+}
+
 void ReportFault(absl::string_view what, const CheckedBlock* block, const CallStack& here) {
   std::string text = absl::StrCat("[ebbtide] memory fault: ", what, "\n");
-  if (block != nullptr) {
-    absl::StrAppendFormat(&text, "  block %#x: %d bytes, allocation number %d, %s\n",
-                          block->payload, block->size.count(), block->number,
-                          StateText(block->state));
-    AppendStack("allocated", block->allocating_thread, block->allocated, &text);
-    AppendStack("freed", block->freeing_thread, block->freed, &text);
-  }
+  if (block != nullptr) text += DescribeBlock(*block);
   AppendStack("noticed", 0, here, &text);
   // One write, so that the lines of several threads do not mix. If it fails, nobody can be told.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());

@@ -28,6 +28,9 @@ void CheckRedZones(const CheckedBlock& block, size_t zone);
 // Reports a use after free when the poison is not as it was filled.
 void CheckPoison(const CheckedBlock& block);
 
+// Its size and state in a line, then the stacks on which it was allocated and freed.
+std::string DescribeBlock(const CheckedBlock& block);
+
 // Writes the report and aborts. `what` is the headline; `block`, if any, the block that it is
 // about; `here` the stack on which it was noticed.
 [[noreturn]] void ReportFault(absl::string_view what, const CheckedBlock* block,

@@ -11,6 +11,11 @@ std::string LimitText(Bytes budget) {
   return budget == Bytes::Max() ? "no budget set" : absl::StrCat("budget ", FormatBytes(budget));
 }
 
+std::string PoolsText(Bytes kept) {
+  if (kept == Bytes(0)) return "";
+  return absl::StrCat(" (", FormatBytes(kept), " of it kept by private pools)");
+}
+
 }  // namespace
 
 std::string FormatOutOfMemory(const OutOfMemory& details) {
@@ -22,7 +27,8 @@ std::string FormatOutOfMemory(const OutOfMemory& details) {
   }
   absl::StrAppend(&text, "\n  held ", FormatBytes(details.held), " = live ",
                   FormatBytes(details.live), " + cached ", FormatBytes(details.cached),
-                  "; largest free range ", FormatBytes(details.largest_free_range));
+                  PoolsText(details.kept_by_pools), "; largest free range ",
+                  FormatBytes(details.largest_free_range));
   if (details.needs_contiguous) {
     absl::StrAppend(&text, "\n  enough bytes are free, but not in one piece");
   }

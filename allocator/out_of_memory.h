@@ -22,6 +22,7 @@ struct OutOfMemory {
   Bytes held;                     // committed bytes at the moment of failure
   Bytes live;                     // of these, in blocks that were handed out
   Bytes cached;                   // held - live: could not be given back or is shared with live
+  Bytes kept_by_pools;            // the part of cached that private pools keep for themselves
   Bytes largest_free_range;       // most contiguous free addresses, memory behind them or not
   bool device_exhausted = false;  // the device itself said no, below the budget
   bool needs_contiguous = false;  // enough bytes were free, but not in one piece

@@ -50,6 +50,8 @@ uint32_t ThreadNumber() {
   return number;
 }
 
+const void* Hex(uintptr_t address) { return reinterpret_cast<const void*>(address); }
+
 }  // namespace
 
 void SpinLock::Wait() const {
@@ -68,6 +70,7 @@ struct SmallCache::Slab {
   uintptr_t base = 0;
   Block* chunk = nullptr;
   int size_class = 0;
+  Kind kind = Kind::kSmall;
   uint32_t object_size = 0;
   uint32_t reciprocal = 0;  // ceil(2^16 / (object_size / 64))
   uint32_t capacity = 0;
@@ -93,18 +96,28 @@ struct SmallCache::Slab {
 
 struct alignas(128) SmallCache::Shard {
   mutable SpinLock lock;
-  int64_t unpublished = 0;  // part of counts.live_bytes that live_ does not know yet
   Counts counts;
+  struct {
+    int64_t bytes = 0;
+    int64_t asked = 0;
+  } unpublished[kKinds];                      // what live_ and meters_ do not know yet
   uint32_t count[kClasses] = {};              // objects in each magazine
   uintptr_t slots[kClasses][kMagazineSlots];  // not initialised: most of it is never touched
 };
 
-SmallCache::SmallCache(PageMap* pages, Gauge* live)
-    : pages_(pages), live_(live), shards_(new Shard[kShards]) {}
+SmallCache::SmallCache(PageMap* pages, Gauge* live, UsageMeter* meters)
+    : pages_(pages), live_(live), meters_(meters), shards_(new Shard[kShards]) {}
 
 SmallCache::~SmallCache() = default;
 
 int SmallCache::ClassOf(size_t size) { return kClassTable[(size + 63) / 64]; }
+
+// Slabs start at multiples of kChunkSize.
+int SmallCache::ClassOf(size_t size, size_t alignment) {
+  int size_class = ClassOf(std::max(size, alignment));
+  while (kClassSizes[size_class] % alignment != 0) ++size_class;  // the last one always fits
+  return size_class;
+}
 
 size_t SmallCache::ClassSize(int size_class) { return kClassSizes[size_class]; }
 
@@ -126,14 +139,18 @@ uintptr_t SmallCache::StartOf(const Slab* slab, uintptr_t address) {
 
 Block* SmallCache::ChunkOf(const Slab* slab) { return slab->chunk; }
 
+Kind SmallCache::KindOf(const Slab* slab) { return slab->kind; }
+
 SmallCache::Shard& SmallCache::MyShard() const { return shards_[ThreadNumber() % kShards]; }
 
-void SmallCache::Publish(Shard* shard, int64_t bytes) {
-  shard->counts.live_bytes += bytes;
-  shard->unpublished += bytes;
-  if (shard->unpublished < kPublishEvery && shard->unpublished > -kPublishEvery) return;
-  live_->Add(shard->unpublished);
-  shard->unpublished = 0;
+void SmallCache::Publish(Shard* shard, Kind kind, int64_t bytes, int64_t asked) {
+  auto& unpublished = shard->unpublished[static_cast<int>(kind)];
+  unpublished.bytes += bytes;
+  unpublished.asked += asked;
+  if (unpublished.bytes < kPublishEvery && unpublished.bytes > -kPublishEvery) return;
+  live_->Add(unpublished.bytes);
+  meters_[static_cast<int>(kind)].AddObjects(unpublished.bytes, unpublished.asked);
+  unpublished = {};
 }
 
 uintptr_t SmallCache::Pop(int size_class, size_t asked) {
@@ -146,30 +163,42 @@ uintptr_t SmallCache::Pop(int size_class, size_t asked) {
   const uint32_t index = slab->IndexOf(address);
   slab->live[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_relaxed);
   slab->asked[index] = static_cast<uint16_t>(asked);
-  ++shard.counts.allocations;
-  shard.counts.asked_bytes += static_cast<int64_t>(asked);
-  Publish(&shard, slab->object_size);
+  ObjectCounts& counts = shard.counts[static_cast<int>(slab->kind)];
+  ++counts.allocations;
+  counts.bytes_in += slab->object_size;
+  counts.asked_in += static_cast<int64_t>(asked);
+  Publish(&shard, slab->kind, slab->object_size, static_cast<int64_t>(asked));
   return address;
 }
 
 void SmallCache::CountFree(Shard* shard, Slab* slab, uint32_t index) {
   const uint64_t bit = uint64_t{1} << (index % 64);
   const uint64_t before = slab->live[index / 64].fetch_and(~bit, std::memory_order_relaxed);
-  EBB_CHECK((before & bit) != 0) << "block freed twice, or never allocated";
-  ++shard->counts.frees;
-  shard->counts.asked_bytes -= slab->asked[index];
-  Publish(shard, -static_cast<int64_t>(slab->object_size));
+  EBB_CHECK((before & bit) != 0) << "free of " << Hex(slab->AddressOf(index))
+                                 << ": freed twice, or never allocated; blocks here have "
+                                 << slab->object_size << " bytes";
+  ObjectCounts& counts = shard->counts[static_cast<int>(slab->kind)];
+  ++counts.frees;
+  counts.bytes_out += slab->object_size;
+  counts.asked_out += slab->asked[index];
+  Publish(shard, slab->kind, -static_cast<int64_t>(slab->object_size), -slab->asked[index]);
+}
+
+void SmallCache::CheckStart(const Slab* slab, uintptr_t address) {
+  EBB_CHECK(slab->IsStart(address))
+      << "free of " << Hex(address) << ": inside a block, not at its start; blocks here have "
+      << slab->object_size << " bytes, the one around it begins at " << Hex(StartOf(slab, address));
 }
 
 void SmallCache::Retire(Slab* slab, uintptr_t address) {
-  EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
+  CheckStart(slab, address);
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
   CountFree(&shard, slab, slab->IndexOf(address));
 }
 
 size_t SmallCache::Push(Slab* slab, uintptr_t address, uintptr_t* overflow) {
-  EBB_CHECK(slab->IsStart(address)) << "freed address is inside a block, not at its start";
+  CheckStart(slab, address);
   Shard& shard = MyShard();
   std::lock_guard<SpinLock> lock(shard.lock);
   CountFree(&shard, slab, slab->IndexOf(address));
@@ -224,13 +253,14 @@ uintptr_t SmallCache::TakeFromSlabs(int size_class, size_t asked) {
   return Pop(size_class, asked);
 }
 
-void SmallCache::AddChunk(int size_class, Block* chunk) {
+void SmallCache::AddChunk(int size_class, Block* chunk, Kind kind) {
   if (spare_.empty()) spare_.push_back(&storage_.emplace_back());
   Slab* slab = spare_.back();
   spare_.pop_back();
   slab->base = chunk->begin;
   slab->chunk = chunk;
   slab->size_class = size_class;
+  slab->kind = kind;
   slab->object_size = kClassSizes[size_class];
   const uint32_t units = slab->object_size / 64;
   slab->reciprocal = (65536 + units - 1) / units;
@@ -295,10 +325,7 @@ SmallCache::Counts SmallCache::Count() const {
   Counts total;
   LockShards();
   for (int i = 0; i < kShards; ++i) {
-    total.live_bytes += shards_[i].counts.live_bytes;
-    total.asked_bytes += shards_[i].counts.asked_bytes;
-    total.allocations += shards_[i].counts.allocations;
-    total.frees += shards_[i].counts.frees;
+    for (int kind = 0; kind < kKinds; ++kind) total[kind] += shards_[i].counts[kind];
   }
   UnlockShards();
   return total;

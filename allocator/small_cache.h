@@ -31,6 +31,7 @@
 #include "allocator/heap.h"
 #include "allocator/ledger.h"
 #include "allocator/page_map.h"
+#include "allocator/usage_meter.h"
 
 namespace ebbtide {
 
@@ -58,20 +59,19 @@ class SmallCache {
 
   struct Slab;
 
-  // What the shards have counted, each object with its class's size.
-  struct Counts {
-    int64_t live_bytes = 0;
-    int64_t asked_bytes = 0;  // the same objects with the sizes that were asked for
-    int64_t allocations = 0;
-    int64_t frees = 0;
-  };
+  // What the shards have counted, for each kind of memory.
+  using Counts = std::array<ObjectCounts, kKinds>;
 
-  // What the program holds is added to `live` in batches, behind by at most 64 KiB a shard.
-  SmallCache(PageMap* pages, Gauge* live);
+  // What the program holds is added to `live`, and to `meters` of each kind, in batches: behind by
+  // at most 64 KiB a shard and kind.
+  SmallCache(PageMap* pages, Gauge* live, UsageMeter* meters);
   ~SmallCache();
 
   // REQUIRES: 0 < size <= kMaxSize.
   static int ClassOf(size_t size);
+  // The smallest class whose objects all start at multiples of `alignment`, a power of two of at
+  // most kMaxSize.
+  static int ClassOf(size_t size, size_t alignment);
   static size_t ClassSize(int size_class);
 
   // The slab that a word of the page map stands for, or nullptr when it stands for a Block.
@@ -88,6 +88,8 @@ class SmallCache {
   static uintptr_t StartOf(const Slab* slab, uintptr_t address);
   // A block of the heap that the slab lies in.
   static Block* ChunkOf(const Slab* slab);
+  // The kind of memory that the slab is made of.
+  static Kind KindOf(const Slab* slab);
 
   // Takes an object from this thread's magazine for a request of `asked` bytes, or returns 0 when
   // that is empty.
@@ -105,7 +107,7 @@ class SmallCache {
   uintptr_t TakeFromSlabs(int size_class, size_t asked);
 
   // Owner's lock. Makes a slab of a live heap block of kChunkSize, aligned to it.
-  void AddChunk(int size_class, Block* chunk);
+  void AddChunk(int size_class, Block* chunk, Kind kind);
 
   // Owner's lock. Puts objects back into their slabs; chunks that became empty go to `empty`.
   void ReturnObjects(const uintptr_t* objects, size_t count, std::vector<Block*>* empty);
@@ -124,7 +126,8 @@ class SmallCache {
   struct Shard;
 
   Shard& MyShard() const;
-  void Publish(Shard* shard, int64_t bytes);
+  void Publish(Shard* shard, Kind kind, int64_t bytes, int64_t asked);
+  static void CheckStart(const Slab* slab, uintptr_t address);
   void CountFree(Shard* shard, Slab* slab, uint32_t index);
   size_t TakeBatch(int size_class, size_t wanted, uintptr_t* out);
   void Link(Slab* slab);
@@ -133,6 +136,7 @@ class SmallCache {
 
   PageMap* const pages_;
   Gauge* const live_;
+  UsageMeter* const meters_;
   std::unique_ptr<Shard[]> shards_;
   std::array<Slab*, kClasses> available_{};  // slabs with free objects
   std::deque<Slab> storage_;  // never shrinks, so that a stale pointer into it is still a Slab

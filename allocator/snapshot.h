@@ -85,7 +85,7 @@ struct HistoryEvent {
 struct Snapshot {
   std::vector<SegmentPicture> segments;
   std::vector<HistoryEvent> history;  // all devices, oldest first
-  // The allocator's settings in force, for people: name and value.
+  // The allocator's settings in force and its numbers by kind and pool, for people: name and value.
   std::vector<std::pair<std::string, std::string>> settings;
 };
 

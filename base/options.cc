@@ -75,6 +75,10 @@ absl::Status ParseVerify(absl::string_view value, Options& options) {
   return ParseFlag(value, options.verify);
 }
 
+absl::Status ParseCheck(absl::string_view value, Options& options) {
+  return ParseFlag(value, options.check);
+}
+
 absl::Status ParseStrict(absl::string_view value, Options& options) {
   return ParseFlag(value, options.strict);
 }
@@ -159,6 +163,18 @@ constexpr OptionSpec kTable[] = {
      "Hashes a tensor when it leaves and when it returns, and stops the program with the "
      "operator's name if the bits differ. Slow; for finding operators that are not reproducible.",
      ParseVerify},
+    {"check", OptionSpec::Kind::kFlag, "", "no", "find writes past a tensor, and to freed memory",
+     kAllowedFlag,
+     "Puts a red zone before and after each block of memory, fills freed blocks with a poison and "
+     "lets them wait before they are used again, and stops the program when one of these was "
+     "written over: with the block's size, what was written where, and the stacks on which it was "
+     "allocated, freed and found out. It is noticed when the block is freed, when its wait ends, "
+     "or "
+     "at exit. Sizes are those of blocks, which hold 64 bytes more than the tensor. All of it "
+     "counts "
+     "towards the budget; blocks stop waiting before anything is evicted. Slow; for finding custom "
+     "operators that write where they should not.",
+     ParseCheck},
     {"strict", OptionSpec::Kind::kFlag, "", "no", "refuse to run a program that cannot be managed",
      kAllowedFlag,
      "By default a program runs unmanaged, after one line that says so, when its torch is not "

@@ -47,6 +47,7 @@ struct Options {
   std::string policy = "ebb";
   Bytes min_bytes = Bytes(16 << 10);  // Smaller storages are never evicted.
   bool verify = false;
+  bool check = false;
   bool strict = false;
   LogLevel log = LogLevel::kWarn;
   std::string log_file = {};       // Empty: none. May hold %p and %r.

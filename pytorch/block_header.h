@@ -36,12 +36,22 @@ enum BlockFlags : uint32_t {
 struct alignas(64) BlockHeader {
   static constexpr uint64_t kMagic = 0xebb71de0b10c4eadULL;
   static constexpr uint64_t kFreed = 0xebb71de0dead0000ULL;
+  static constexpr uint32_t kGuard = 0xbdbdbdbdU;
 
   uint64_t magic = kMagic;
   std::atomic<void*> record{
       nullptr};        // Ours to use: the runtime's record of the storage, null at first.
   uint64_t bytes = 0;  // Size of the payload as torch asked for it, in bytes.
   std::atomic<uint32_t> flags{kBlockFresh};
+  // Fills the header up to the payload, to notice what is written before that.
+  uint32_t guard[9] = {kGuard, kGuard, kGuard, kGuard, kGuard, kGuard, kGuard, kGuard, kGuard};
+
+  // False when the block was released before, or something wrote to the bytes before its payload.
+  bool IsIntact() const {
+    uint32_t damage = 0;
+    for (uint32_t word : guard) damage |= word ^ kGuard;
+    return magic == kMagic && damage == 0;
+  }
 };
 
 inline constexpr size_t kBlockHeaderBytes = sizeof(BlockHeader);

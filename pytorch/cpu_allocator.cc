@@ -14,7 +14,7 @@ namespace {
 // Above every priority that torch or an extension is known to use.
 constexpr uint8_t kPriority = 255;
 
-CpuMemory g_memory{nullptr, nullptr};
+CpuMemory g_memory{nullptr, nullptr, nullptr};
 // Bytes that torch holds, for its profiler. Not used for any decision of ours.
 std::atomic<int64_t> g_reported_bytes{0};
 
@@ -58,8 +58,9 @@ c10::DataPtr MakeCpuDataPtr(void* payload) {
 void ReleaseCpuBlock(void* payload) {
   if (payload == nullptr) return;
   BlockHeader* header = HeaderOfPayload(payload);
-  EBB_CHECK(header->magic == BlockHeader::kMagic)
-      << "torch released a CPU block twice, or the bytes before it were overwritten";
+  EBB_CHECK(header->IsIntact())
+      << "torch released a CPU block twice, or the bytes before it were overwritten\n"
+      << g_memory.describe(header);
   header->magic = BlockHeader::kFreed;
   ReportToProfiler(payload, -static_cast<int64_t>(header->bytes));
   g_memory.release(header);

@@ -15,6 +15,7 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
+#include <string>
 
 #include "pytorch/block_header.h"
 
@@ -28,6 +29,8 @@ struct CpuMemory {
   // what was stored there. Must not throw. The magic has been changed already, so that a second
   // release is noticed.
   void (*release)(BlockHeader* header);
+  // What is known of the block at `header`, in lines, for the report that it is damaged.
+  std::string (*describe)(const BlockHeader* header);
 };
 
 // Makes torch take its CPU memory from `memory` from now on. Call once.

@@ -10,7 +10,8 @@
 // A kernel must be a function of the bytes that it reads and of the random engine, and must write
 // nothing but what it is given to write: then any buffer that it made may leave memory and come
 // back bit for bit. It may be run again at any later time, so what it captures must live on. Part
-// of a buffer is addressed by arithmetic inside the kernel; a buffer is evicted as a whole.
+// of a buffer is addressed by arithmetic inside the kernel; a buffer is evicted as a whole. Kernels
+// that write past their buffers are found with CachingAllocator::Options::check.
 //
 // Threads: a session may be used from several threads at once, each buffer from one at a time as
 // with any unsynchronised data; kernels that draw random numbers must then not run at the same

@@ -29,6 +29,23 @@ Bytes PeakResident() {
   return Bytes(0);
 }
 
+nlohmann::ordered_json LevelJson(const Level& level) {
+  return {{"current", level.current.count()},
+          {"peak", level.peak.count()},
+          {"allocated", level.allocated.count()},
+          {"freed", level.freed.count()}};
+}
+
+nlohmann::ordered_json UsageJson(const Usage& usage) {
+  return {{"live_bytes", LevelJson(usage.live)},
+          {"asked_bytes", LevelJson(usage.asked)},
+          {"awaiting_bytes", LevelJson(usage.awaiting)},
+          {"cached_bytes", LevelJson(usage.cached)},
+          {"held_bytes", LevelJson(usage.held)},
+          {"allocations", usage.allocations},
+          {"frees", usage.frees}};
+}
+
 RuntimeStats RuntimeStatsOf(const Manager& manager) {
   if (!manager.manages()) return {};
   return const_cast<Manager&>(manager).runtime().stats();
@@ -60,6 +77,7 @@ std::string StatisticsJson(const Manager& manager, const ProcessFacts& facts) {
   device["retained_bytes"] = runtime.retained_bytes.count();
   device["recorded_calls"] = runtime.recorded_calls;
   device["verified_rebuilds"] = work.verified;
+  device["memory"] = {{"small", UsageJson(memory.small)}, {"large", UsageJson(memory.large)}};
   nlohmann::ordered_json root;
   root["version"] = kVersion;
   root["torch"] = facts.torch_version;
@@ -104,6 +122,7 @@ std::string Summary(const Manager& manager, const ProcessFacts& facts) {
 }
 
 void WriteExitReport(Manager& manager, const ProcessFacts& facts) {
+  manager.allocator().CheckBlocks();  // those of tensors that live to the end
   const Options& options = manager.options();
   if (!options.stats_file.empty()) {
     const std::string path = Manager::OutputPath(options.stats_file);

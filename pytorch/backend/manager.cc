@@ -46,6 +46,13 @@ void ReleaseHandle(void* host_storage) {
   (void)StorageHandle::reclaim(static_cast<c10::StorageImpl*>(host_storage));
 }
 
+CachingAllocator::Options MakeAllocatorOptions(const Options& options) {
+  CachingAllocator::Options allocator;
+  if (options.check) allocator.check = CheckedBlocks::Options();
+  if (!options.snapshot_file.empty()) allocator.history_events = kHistoryEvents;
+  return allocator;
+}
+
 RuntimeConfig MakeRuntimeConfig(const Options& options, Bytes budget) {
   RuntimeConfig config;
   config.budget = budget;
@@ -82,7 +89,7 @@ Manager* Manager::instance_ = nullptr;
 Manager::Manager(const Options& options)
     : options_(options),
       min_bytes_(options.min_bytes),
-      allocator_(&device_, {.history_events = options.snapshot_file.empty() ? 0 : kHistoryEvents}) {
+      allocator_(&device_, MakeAllocatorOptions(options)) {
   if (allocator_.history() != nullptr) allocator_.history()->Record(HistoryRing::kAll);
 }
 
@@ -95,6 +102,7 @@ absl::Status Manager::Start(const Options& options) {
   InstallCpuAllocator({
       .allocate = [](size_t bytes) { return instance_->AllocateBlock(bytes); },
       .release = [](BlockHeader* header) { instance_->ReleaseBlock(header); },
+      .describe = [](const BlockHeader* header) { return instance_->allocator_.Describe(header); },
   });
   return absl::OkStatus();
 }

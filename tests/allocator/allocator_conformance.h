@@ -24,6 +24,7 @@
 #include "allocator/device_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/allocator/adds_up.h"
 
 namespace ebbtide {
 
@@ -58,17 +59,6 @@ class AllocatorFixture : public testing::TestWithParam<AllocatorSetup> {
   }
   bool Fails(Bytes size) { return absl::IsResourceExhausted(allocator_->Allocate(size).status()); }
   bool partial() const { return device_->supports_partial_decommit(); }
-
-  static void ExpectAddsUp(const AllocatorStats& s) {
-    EXPECT_EQ(s.held, s.live + s.cached);
-    EXPECT_EQ(s.allocations - s.frees, s.live_blocks);
-    EXPECT_GE(s.cached, Bytes(0));
-    EXPECT_GE(s.live, Bytes(0));
-    EXPECT_LE(s.held, s.reserved);
-    EXPECT_LE(s.held, s.peak_held);
-    EXPECT_LE(s.live, s.peak_live);
-    EXPECT_LE(s.peak_held, s.budget);
-  }
 
   std::unique_ptr<DeviceMemory> device_;
   std::unique_ptr<CachingAllocator> allocator_;
@@ -119,6 +109,28 @@ TEST_P(AllocatorTest, BlocksAreAlignedApartAndAsLargeAsTheySay) {
   for (void* block : blocks) allocator_->Free(block);
   EXPECT_EQ(allocator_->stats().live, 0_B);
   EXPECT_FALSE(allocator_->Owns(blocks.back()));
+}
+
+TEST_P(AllocatorTest, AnAlignmentThatIsAskedForIsKept) {
+  std::vector<void*> blocks;
+  for (const size_t alignment : {1, 64, 128, 256, 512, 4096, 1 << 16, 2 << 20}) {
+    for (const int64_t size : {1, 100, 600, 4096, 5000, 300000, 3000000}) {
+      const absl::StatusOr<void*> block =
+          allocator_->Allocate(Bytes(size), {.alignment = alignment});
+      ASSERT_TRUE(block.ok()) << block.status();
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(*block) % alignment, 0u) << size;
+      EXPECT_GE(allocator_->SizeOf(*block), Bytes(size));
+      EXPECT_TRUE(allocator_->Owns(*block));
+      blocks.push_back(*block);
+    }
+  }
+  for (const size_t alignment : {size_t{65}, size_t{96}, size_t{4} << 20, ~size_t{0}}) {
+    const absl::Status status = allocator_->Allocate(100_B, {.alignment = alignment}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << alignment << status;
+  }
+  ExpectAddsUp(allocator_->stats());
+  for (void* block : blocks) allocator_->Free(block);
+  EXPECT_EQ(allocator_->stats().live, 0_B);
 }
 
 TEST_P(AllocatorTest, FreedMemoryIsReusedAtOnce) {

@@ -115,6 +115,21 @@ TEST_F(AwaitingBlocksTest, AStreamThatEndsAfterItsCaptureLeavesNoBlockBehind) {
   EXPECT_EQ(Poll(), std::vector<uintptr_t>{1});
 }
 
+TEST_F(AwaitingBlocksTest, ABlockOnHoldWaitsForTheEndOfItAndForItsStreams) {
+  blocks_.Hold(1, 100);
+  blocks_.AddUse(2, 7);
+  blocks_.Hold(2, 50);
+  EXPECT_EQ(blocks_.bytes(), 150);
+  EXPECT_TRUE(Poll(/*wait=*/true).empty()) << "no device ends a hold";
+  EXPECT_TRUE(blocks_.EndHold(1));
+  EXPECT_TRUE(blocks_.EndHold(2));
+  EXPECT_EQ(blocks_.bytes(), 0);
+  blocks_.AddUse(3, 7);
+  blocks_.Hold(3, 20);
+  EXPECT_FALSE(blocks_.EndHold(3));
+  EXPECT_EQ(Poll(/*wait=*/true), std::vector<uintptr_t>{3});
+}
+
 TEST_F(AwaitingBlocksTest, EventsGoBackWithTheObject) {
   {
     AwaitingBlocks blocks(&streams_);

@@ -9,6 +9,7 @@
 #include "allocator/host_memory.h"
 #include "allocator/simulated_device.h"
 #include "tests/allocator/allocator_conformance.h"
+#include "tests/allocator/allocator_hazards_conformance.h"
 #include "tests/allocator/allocator_stress_conformance.h"
 
 namespace ebbtide {
@@ -32,6 +33,16 @@ INSTANTIATE_TEST_SUITE_P(PagesPlanned, AllocatorTest,
                          testing::Values(AllocatorSetup(MakePages, true)));
 INSTANTIATE_TEST_SUITE_P(WholePlanned, AllocatorTest,
                          testing::Values(AllocatorSetup(MakeWhole, true)));
+
+INSTANTIATE_TEST_SUITE_P(Host, AllocatorHazardTest, testing::Values(MakeHost));
+INSTANTIATE_TEST_SUITE_P(Fine, AllocatorHazardTest, testing::Values(MakeFine));
+INSTANTIATE_TEST_SUITE_P(Pages, AllocatorHazardTest, testing::Values(MakePages));
+INSTANTIATE_TEST_SUITE_P(Whole, AllocatorHazardTest, testing::Values(MakeWhole));
+
+INSTANTIATE_TEST_SUITE_P(Host, AllocatorHazardDeathTest, testing::Values(MakeHost));
+INSTANTIATE_TEST_SUITE_P(Fine, AllocatorHazardDeathTest, testing::Values(MakeFine));
+INSTANTIATE_TEST_SUITE_P(Pages, AllocatorHazardDeathTest, testing::Values(MakePages));
+INSTANTIATE_TEST_SUITE_P(Whole, AllocatorHazardDeathTest, testing::Values(MakeWhole));
 
 INSTANTIATE_TEST_SUITE_P(Host, AllocatorStressTest, testing::Values(MakeHost));
 INSTANTIATE_TEST_SUITE_P(Fine, AllocatorStressTest, testing::Values(MakeFine));

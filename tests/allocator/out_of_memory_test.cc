@@ -22,12 +22,12 @@ OutOfMemory Example() {
 }
 
 TEST(OutOfMemoryTest, TellsTheNumbersAndTheCallersLines) {
-  EXPECT_EQ(WithLines(FormatOutOfMemory(Example()),
-                      {"pinned 1.00 MiB by numpy", "evicted nothing"}),
-            "out of memory: asked for 3.00 MiB (3145728 bytes), budget 64.00 MiB\n"
-            "  held 62.00 MiB = live 60.00 MiB + cached 2.00 MiB; largest free range 1.00 GiB\n"
-            "  pinned 1.00 MiB by numpy\n"
-            "  evicted nothing");
+  EXPECT_EQ(
+      WithLines(FormatOutOfMemory(Example()), {"pinned 1.00 MiB by numpy", "evicted nothing"}),
+      "out of memory: asked for 3.00 MiB (3145728 bytes), budget 64.00 MiB\n"
+      "  held 62.00 MiB = live 60.00 MiB + cached 2.00 MiB; largest free range 1.00 GiB\n"
+      "  pinned 1.00 MiB by numpy\n"
+      "  evicted nothing");
 }
 
 TEST(OutOfMemoryTest, TellsWhatElseStoodInTheWay) {
@@ -35,10 +35,12 @@ TEST(OutOfMemoryTest, TellsWhatElseStoodInTheWay) {
   details.budget = Bytes::Max();
   details.device_exhausted = true;
   details.needs_contiguous = true;
+  details.kept_by_pools = 1_MiB;
   EXPECT_EQ(FormatOutOfMemory(details),
             "out of memory: asked for 3.00 MiB (3145728 bytes), no budget set, but the device "
             "(8.00 GiB) has no more to give\n"
-            "  held 62.00 MiB = live 60.00 MiB + cached 2.00 MiB; largest free range 1.00 GiB\n"
+            "  held 62.00 MiB = live 60.00 MiB + cached 2.00 MiB (1.00 MiB of it kept by private "
+            "pools); largest free range 1.00 GiB\n"
             "  enough bytes are free, but not in one piece");
 }
 

@@ -46,6 +46,7 @@ TEST(OptionTableTest, PrintedDefaultsAreTheDefaults) {
                      .policy = "",
                      .min_bytes = 1_B,
                      .verify = true,
+                     .check = true,
                      .strict = true,
                      .log = LogLevel::kDebug,
                      .quiet = true};
@@ -58,7 +59,7 @@ TEST(OptionTableTest, PrintedDefaultsAreTheDefaults) {
   EXPECT_EQ(options.policy, defaults.policy);
   EXPECT_EQ(options.min_bytes, defaults.min_bytes);
   EXPECT_EQ(options.log, defaults.log);
-  EXPECT_FALSE(options.verify || options.strict || options.quiet);
+  EXPECT_FALSE(options.verify || options.check || options.strict || options.quiet);
 }
 
 TEST(LoadOptionsTest, NothingSetGivesTheDefaults) {
@@ -70,7 +71,7 @@ TEST(LoadOptionsTest, NothingSetGivesTheDefaults) {
     EXPECT_THAT(options->devices, ElementsAre("cpu"));
     EXPECT_EQ(options->policy, "ebb");
     EXPECT_EQ(options->min_bytes, 16_KiB);
-    EXPECT_FALSE(options->verify || options->strict || options->quiet);
+    EXPECT_FALSE(options->verify || options->check || options->strict || options->quiet);
     EXPECT_EQ(options->log, LogLevel::kWarn);
     EXPECT_EQ(options->log_file + options->stats_file + options->snapshot_file, "");
     EXPECT_EQ(options->stress, Stress());
@@ -83,6 +84,7 @@ TEST(LoadOptionsTest, ReadsEveryOption) {
                                           {"EBBTIDE_POLICY", "lru"},
                                           {"EBBTIDE_MIN_BYTES", "0"},
                                           {"EBBTIDE_VERIFY", "1"},
+                                          {"EBBTIDE_CHECK", "on"},
                                           {"EBBTIDE_STRICT", "Yes"},
                                           {"EBBTIDE_LOG", "debug"},
                                           {"EBBTIDE_LOG_FILE", "log.%p"},
@@ -95,7 +97,7 @@ TEST(LoadOptionsTest, ReadsEveryOption) {
   EXPECT_THAT(options->devices, ElementsAre("cpu"));
   EXPECT_EQ(options->policy, "lru");
   EXPECT_EQ(options->min_bytes, 0_B);
-  EXPECT_TRUE(options->verify && options->strict && options->quiet);
+  EXPECT_TRUE(options->verify && options->check && options->strict && options->quiet);
   EXPECT_EQ(options->log, LogLevel::kDebug);
   EXPECT_EQ(options->log_file, "log.%p");
   EXPECT_EQ(options->stats_file, "/tmp/stats.%r.json");
@@ -132,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"EBBTIDE_DEVICES", "cpu,", "cpu"}, BadValue{"EBBTIDE_DEVICES", "tpu", "cpu"},
         BadValue{"EBBTIDE_POLICY", "fifo", "ebb, dtr-eq, lru or size"},
         BadValue{"EBBTIDE_MIN_BYTES", "-1", "512m"}, BadValue{"EBBTIDE_MIN_BYTES", "5%", "512m"},
-        BadValue{"EBBTIDE_VERIFY", "maybe", "yes"}, BadValue{"EBBTIDE_STRICT", "2", "yes"},
-        BadValue{"EBBTIDE_QUIET", "y", "yes"},
+        BadValue{"EBBTIDE_VERIFY", "maybe", "yes"}, BadValue{"EBBTIDE_CHECK", "2", "yes"},
+        BadValue{"EBBTIDE_STRICT", "2", "yes"}, BadValue{"EBBTIDE_QUIET", "y", "yes"},
         BadValue{"EBBTIDE_LOG", "loud", "warn, info or debug"},
         BadValue{"EBBTIDE_LOG_FILE", "logs/", "file"}, BadValue{"EBBTIDE_STATS_FILE", "/", "file"},
         BadValue{"EBBTIDE_STRESS", "evict-some", "evict-all"},

@@ -22,7 +22,7 @@ STATS_FIELDS = {"version", "torch", "pid", "devices", "calls", "wall_seconds"}
 DEVICE_FIELDS = {
     "device", "budget_bytes", "peak_held_bytes", "peak_wanted_bytes", "evictions", "rebuilds",
     "recomputed_calls", "recompute_seconds", "evicted_bytes", "out_of_memory_errors",
-    "largest_pinned_bytes"}
+    "largest_pinned_bytes", "memory"}
 
 
 def our_lines(outcome):
@@ -34,6 +34,13 @@ def check_stats(outcome):
     assert STATS_FIELDS <= set(outcome.stats), outcome.stats
     assert outcome.stats["calls"] > 0 and outcome.stats["wall_seconds"] > 0, outcome.stats
     assert DEVICE_FIELDS <= set(outcome.device()), outcome.stats
+    memory = outcome.device()["memory"]
+    assert memory["small"]["allocations"] > 0, memory
+    for kind in memory.values():
+        levels = [kind[f"{name}_bytes"] for name in ("live", "awaiting", "cached", "held")]
+        assert sum(level["current"] for level in levels[:3]) == levels[3]["current"], memory
+        assert all(level["allocated"] - level["freed"] == level["current"] <= level["peak"]
+                   for level in levels), memory
 
 
 def under_stress(program):
@@ -320,6 +327,48 @@ def test_verify_mode_stops_at_other_bytes(background):
     assert background.status == 1, background.describe()
     assert "verify: aten::ebbtide_restless gave other bytes" in background.stderr, (
         background.describe())
+
+
+def checked(program, **options):
+    return harness.run("errors.py", program, env={"EBBTIDE_CHECK": "1"}, **options)
+
+
+FAULTS = {
+    "writes_past_the_end": ("overrun: 4 bytes were written past a block, from 0 after its end",
+                            "07 07 07 07", "allocated by thread", "freed by thread"),
+    "writes_before_the_start": ("the bytes before it were overwritten", "4064 bytes",
+                                "allocated by thread"),
+    "writes_to_a_released_tensor": ("use after free: 4 bytes were written to a freed block, "
+                                    "from byte 464", "allocated by thread", "freed by thread"),
+    "writes_past_a_global": ("overrun: 4 bytes", "live", "allocated by thread")}
+
+
+@pytest.mark.background(work=checked)
+@pytest.mark.parametrize("program", FAULTS)
+def test_check_mode_reports_foreign_writes(program, background):
+    """In our words, with the stacks on which the block was allocated and freed."""
+    assert background.status == -signal.SIGABRT, background.describe()
+    for words in FAULTS[program]:
+        assert words in background.stderr, (words, background.stderr)
+    assert "at::native::arange" in background.stderr, "no frame of torch: " + background.stderr
+
+
+def checked_training(options):
+    return harness.compare("errors.py", "trains", env={"EBBTIDE_CHECK": "1"}, **options)
+
+
+CHECKED = {"observing": {}, "evict-all": {"stress": "evict-all"}, "budget": {"budget": 6 * MIB}}
+
+
+@pytest.mark.background(work=lambda mode: checked_training(CHECKED[mode]))
+@pytest.mark.parametrize("mode", CHECKED)
+def test_check_mode_finds_nothing_in_a_correct_program(mode, background):
+    """The same bits; red zones and quarantine stay inside the budget."""
+    device = background.device()
+    if mode == "evict-all":
+        assert device["evictions"] > 0, device
+    if mode == "budget":
+        assert 5 * MIB < device["peak_held_bytes"] <= 6 * MIB, device
 
 
 def build_ticking(folder):

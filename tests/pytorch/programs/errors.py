@@ -5,6 +5,7 @@
 """
 
 import argparse
+import ctypes
 import os
 import pathlib
 import signal
@@ -233,6 +234,37 @@ def restless(report):
     report.add("sum", out.sum())
 
 
+def foreign_write(offset, released):
+    """Writes four bytes as a faulty extension would: near a tensor, or into a released one."""
+    tensor = torch.arange(1000.0)
+    address = tensor.data_ptr()
+    if released:
+        del tensor
+    ctypes.memset(address + offset, 7, 4)
+
+
+def writes_past_the_end(report):
+    foreign_write(4000, released=False)
+    report.add("went on", True)
+
+
+def writes_before_the_start(report):
+    foreign_write(-4, released=False)
+    report.add("went on", True)
+
+
+def writes_to_a_released_tensor(report):
+    foreign_write(400, released=True)
+    report.add("went on", True)
+
+
+def writes_past_a_global(report):
+    """The tensor lives until the process ends."""
+    globals()["kept"] = torch.arange(1000.0)
+    ctypes.memset(kept.data_ptr() + 4000, 7, 4)
+    report.add("went on", True)
+
+
 def nothing(report):
     """Imports torch and ends."""
     report.add("version", torch.__version__)
@@ -268,7 +300,9 @@ def deep_chain(report):
 
 
 PROGRAMS = (throwing, throwing_backward, interrupted, out_of_memory, uncaught, leaves_by_exit,
-            restless, trains, own_operators, nothing, waits, closed_descriptors, deep_chain)
+            restless, trains, own_operators, nothing, waits, closed_descriptors, deep_chain,
+            writes_past_the_end, writes_before_the_start, writes_to_a_released_tensor,
+            writes_past_a_global)
 
 
 def main():
