@@ -9,10 +9,10 @@
 // tries of a beam search over skylines (lifetime_search.h). Placing buffers from below, each
 // pressed down, and giving up on what an instant cannot hold are as in Moffitt, "MiniMalloc",
 // ASPLOS 2023; weights on what failed are usual in constraint solvers. All of minimalloc's eleven
-// challenging problems come within 2 % of their capacity in the default number of steps, 3 to 45 ms
-// of one core, and seven fit exactly; 60 million steps fit ten (bench/allocator/packer_bench prints
-// it). Those counts are of the seed in use, the best of ten: with most others two of the eleven
-// need more steps.
+// challenging problems come within 2 % of their capacity in the default number of steps, 3 to 42 ms
+// of a core that is not busy otherwise, and seven fit exactly (bench/allocator/packer_bench prints
+// it). Those counts are of the seed in use, the best of ten, and of a number of steps that was
+// chosen with these problems in view: with most other seeds two of the eleven need more.
 //
 // Tried there and left out: a depth-first search with restarts in place of the beam (at least ten
 // times slower), a beam of ten and more, ranking placements by what they lose once all consequences
