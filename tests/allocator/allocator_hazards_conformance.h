@@ -152,7 +152,7 @@ TEST_P(AllocatorHazardTest, OutOfMemoryTellsWhatPrivatePoolsKeep) {
 }
 
 TEST_P(AllocatorHazardTest, PoolNumbersAreUniqueAcrossThreadsAndAllocators) {
-  const std::unique_ptr<DeviceMemory> other_device = GetParam()();
+  const std::unique_ptr<DeviceMemory> other_device = GetParam().make();
   CachingAllocator other(other_device.get());
   std::mutex mutex;
   std::set<PoolId> pools;
@@ -167,7 +167,7 @@ TEST_P(AllocatorHazardTest, PoolNumbersAreUniqueAcrossThreadsAndAllocators) {
 }
 
 TEST_P(AllocatorHazardTest, APoolOfAnotherAllocatorOrADestroyedOneIsRefused) {
-  const std::unique_ptr<DeviceMemory> other_device = GetParam()();
+  const std::unique_ptr<DeviceMemory> other_device = GetParam().make();
   CachingAllocator other(other_device.get());
   const PoolId foreign = other.CreatePool();
   const PoolId destroyed = allocator_->CreatePool();
@@ -304,7 +304,7 @@ TEST_P(AllocatorHazardDeathTest, AFreeWithAnotherSizeTellsBoth) {
 }
 
 TEST_P(AllocatorHazardDeathTest, ABlockOfAnotherAllocatorIsForeign) {
-  const std::unique_ptr<DeviceMemory> other_device = GetParam()();
+  const std::unique_ptr<DeviceMemory> other_device = GetParam().make();
   CachingAllocator other(other_device.get());
   for (const Bytes size : {100_B, 300_KiB}) {
     void* unaligned = reinterpret_cast<void*>(uintptr_t{0x1234567});
@@ -325,7 +325,7 @@ TEST_P(AllocatorHazardDeathTest, ABlockOfAnotherAllocatorIsForeign) {
 TEST_P(AllocatorHazardDeathTest, AnAllocatorInAStaticMayOutliveMain) {
   EXPECT_EXIT(
       {
-        static std::unique_ptr<DeviceMemory> device = GetParam()();
+        static std::unique_ptr<DeviceMemory> device = GetParam().make();
         static CachingAllocator allocator(device.get());
         static void* block = allocator.Allocate(3_MiB).value();
         std::atexit([] { allocator.Free(block); });
@@ -335,7 +335,7 @@ TEST_P(AllocatorHazardDeathTest, AnAllocatorInAStaticMayOutliveMain) {
   EXPECT_EXIT(
       {
         // Never destroyed, and used by what is destroyed last.
-        static auto* const device = GetParam()().release();
+        static auto* const device = GetParam().make().release();
         static auto* const allocator = new CachingAllocator(device);
         struct Late {
           void* block = allocator->Allocate(100_B).value();
