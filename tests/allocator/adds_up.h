@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ExpectAddsUp: what must hold between an allocator's numbers at every moment, whatever runs
-// beside. Pure, safe on any thread; to demand more of the numbers, add it here.
+// beside.
+//
+// Threads: pure functions, safe on any. Ownership: none. To demand more of the numbers, add it
+// here.
 
 #ifndef EBBTIDE_TESTS_ALLOCATOR_ADDS_UP_H_
 #define EBBTIDE_TESTS_ALLOCATOR_ADDS_UP_H_
