@@ -26,6 +26,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "allocator/awaiting_blocks.h"
 #include "allocator/heap.h"
 #include "allocator/ledger.h"
@@ -43,6 +44,7 @@ struct Shortage {
   int64_t bytes = 0;              // that must become free before it can fit
   bool device_exhausted = false;  // the device has no more, whatever the budget
   bool needs_contiguous = false;
+  absl::Status failure = {};  // of the device, when it did not work rather than have no more
 };
 
 class Arena : private HeapOwner {
