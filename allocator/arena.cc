@@ -4,10 +4,19 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "base/check.h"
 
 namespace ebbtide {
+namespace {
+
+// What the device said when it gave nothing, for the report: OK when it has no more.
+absl::Status FailureOf(absl::Status status) {
+  return absl::IsResourceExhausted(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace
 
 Arena::Arena(Ledger* ledger, PageMap* pages, StreamOrder* streams, StreamId stream, Limits limits)
     : HeapOwner(stream),
@@ -119,8 +128,10 @@ Block* Arena::CarveOrReserve(Heap* heap, size_t size, size_t alignment, Heap::En
   if (!heap->AddSegment(padded, false).ok() && !heap->AddSegment(padded, true).ok()) {
     int calls = INT_MAX;
     GiveBackQuiet(INT64_MAX, &calls);  // unreserves empty segments: this is about addresses
-    if (!heap->AddSegment(padded, true).ok()) {
-      *shortage = {.bytes = static_cast<int64_t>(size), .device_exhausted = true};
+    if (const absl::Status status = heap->AddSegment(padded, true); !status.ok()) {
+      *shortage = {.bytes = static_cast<int64_t>(size),
+                   .device_exhausted = true,
+                   .failure = FailureOf(status)};
       return nullptr;
     }
   }
@@ -168,16 +179,19 @@ bool Arena::CommitInBudget(Heap* heap, Block* block, Shortage* shortage) {
     shortage->bytes = missing - ledger_->room();
     return false;
   }
-  if (heap->CommitBlock(block).ok()) return true;
+  absl::Status status = heap->CommitBlock(block);
+  if (status.ok()) return true;
   missing = heap->UncommittedBytes(block);
-  if (missing <= ledger_->room() && Reuse(heap, block, missing, INT_MAX) > 0 &&
-      heap->CommitBlock(block).ok()) {
-    return true;
+  if (missing <= ledger_->room() && Reuse(heap, block, missing, INT_MAX) > 0) {
+    status = heap->CommitBlock(block);
+    if (status.ok()) return true;
   }
   // Another arena may have been quicker: then it is the budget, and worth another try.
   missing = heap->UncommittedBytes(block);
   const int64_t over = missing - ledger_->room();
-  *shortage = {.bytes = over > 0 ? over : missing, .device_exhausted = over <= 0};
+  *shortage = {.bytes = over > 0 ? over : missing,
+               .device_exhausted = over <= 0,
+               .failure = FailureOf(std::move(status))};
   return false;
 }
 
@@ -203,6 +217,7 @@ Block* Arena::TryWhole(Heap* heap, size_t size, size_t alignment, Heap::End end,
     if (!status.ok() && GiveBackQuiet(exact, &calls) > 0) status = heap->AddSegment(padded, true);
     if (status.ok()) return heap->Carve(size, alignment, end);
     shortage->device_exhausted = true;
+    shortage->failure = FailureOf(std::move(status));
   }
   const int64_t cached = ledger_->held().now() - ledger_->live.now();
   shortage->bytes = over > 0 ? over : exact;

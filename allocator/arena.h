@@ -33,6 +33,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "allocator/awaiting_blocks.h"
 #include "allocator/heap.h"
 #include "allocator/ledger.h"
@@ -51,6 +52,7 @@ struct Shortage {
   int64_t bytes = 0;              // that must become free before it can fit
   bool device_exhausted = false;  // the device has no more, whatever the budget
   bool needs_contiguous = false;
+  absl::Status failure = {};  // of the device, when it did not work rather than have no more
 };
 
 class Arena : private HeapOwner {

@@ -67,7 +67,7 @@ struct AllocatorStats {
   int64_t allocations = 0;  // successful ones
   int64_t frees = 0;
   int64_t planned = 0;           // of the allocations: at places that were computed ahead
-  int64_t failures = 0;          // allocations that ended in ResourceExhausted
+  int64_t failures = 0;          // allocations that found nothing, or a device that failed
   int64_t device_commits = 0;    // calls that obtained memory
   int64_t device_decommits = 0;  // calls that gave memory back
   int64_t device_moves = 0;      // calls that moved memory
@@ -145,7 +145,8 @@ class CachingAllocator {
 
   // Returns a block of at least `size` bytes, aligned to 64 bytes at least, content undefined.
   // Size 0 returns nullptr. Errors: ResourceExhausted with FormatOutOfMemory's text (and the
-  // numbers in *details unless it is null); InvalidArgument for a negative size.
+  // numbers in *details unless it is null); InvalidArgument for a negative size; the device's own
+  // error when it has failed rather than have no more.
   absl::StatusOr<void*> Allocate(Bytes size, OutOfMemory* details = nullptr) {
     return Allocate(size, Request(), details);
   }

@@ -128,6 +128,7 @@ absl::StatusOr<void*> CachingAllocator::Impl::AllocateHard(Arena* arena, const N
       if (void* block = retry()) return block;
     }
     if (!again || HandlerFrame::Contains(this)) break;
+    if (!shortage.failure.ok()) break;  // no eviction repairs a device
     const int64_t frees_now = CountFrees();
     idle_rounds = frees_now == frees ? idle_rounds + 1 : 0;
     frees = frees_now;
@@ -157,6 +158,10 @@ bool CachingAllocator::Impl::CallHandler(Bytes asked, const Shortage& shortage) 
 absl::Status CachingAllocator::Impl::Fail(Bytes asked, const Shortage& shortage,
                                           OutOfMemory* details) {
   Ledger::Note(&failures_);
+  if (!shortage.failure.ok()) {
+    return absl::Status(shortage.failure.code(), absl::StrCat("asked for ", FormatBytes(asked),
+                                                              ": ", shortage.failure.message()));
+  }
   const AllocatorStats stats = Stats();
   ledger_.Remember(HistoryAction::kOom,
                    static_cast<uintptr_t>(std::max<int64_t>(ledger_.room(), 0)), asked.count(),

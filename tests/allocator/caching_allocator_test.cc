@@ -110,6 +110,22 @@ TEST(CachingAllocatorTest, WholeSegmentsSayWhenOnlyContiguityIsMissing) {
   allocator.Free(allocator.Allocate(40_MiB).value());
 }
 
+// Hazard: asking a driver how much memory there is takes milliseconds.
+TEST(CachingAllocatorTest, TheDeviceIsAskedOnceHowMuchItHas) {
+  class CountingMemory : public HostMemory {
+   public:
+    Bytes capacity() const override { return ++asked_, HostMemory::capacity(); }
+    mutable int asked_ = 0;
+  } device;
+  CachingAllocator allocator(&device, {.budget = 32_MiB});
+  for (int i = 0; i < 50; ++i) {
+    void* blocks[2] = {allocator.Allocate(20_MiB).value(), allocator.Allocate(100_B).value()};
+    for (void* block : blocks) allocator.Free(block);
+    allocator.ReleaseCached(Bytes::Max());
+  }
+  EXPECT_EQ(device.asked_, 1);
+}
+
 TEST(CachingAllocatorTest, SameRequestsSameAddresses) {
   std::vector<std::vector<void*>> runs;
   for (int run = 0; run < 2; ++run) {

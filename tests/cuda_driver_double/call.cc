@@ -61,14 +61,24 @@ void Spend(std::chrono::microseconds time) {
 
 }  // namespace
 
+// A program's static objects may call the driver after the thread's state has gone with the thread.
 ThreadState& CurrentThread(const Machine& machine) {
-  thread_local ThreadState state;
-  thread_local uint64_t generation = 0;
-  if (generation != machine.generation()) {
-    state = ThreadState();
-    generation = machine.generation();
+  struct Holder {
+    ThreadState state;
+    uint64_t generation = 0;
+    bool* gone;
+    explicit Holder(bool* flag) : gone(flag) {}
+    ~Holder() { *gone = true; }
+  };
+  thread_local bool gone = false;
+  thread_local Holder mine(&gone);
+  static auto* const last = new Holder(&gone);
+  Holder& holder = gone ? *last : mine;
+  if (holder.generation != machine.generation()) {
+    holder.state = ThreadState();
+    holder.generation = machine.generation();
   }
-  return state;
+  return holder.state;
 }
 
 int CurrentDevice(const Machine& machine) { return CurrentThread(machine).contexts.back(); }
