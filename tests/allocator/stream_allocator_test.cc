@@ -214,11 +214,11 @@ TEST_P(StreamAllocatorTest, TheCacheIsGivenBackOnlyAfterQueuedWork) {
     void* block = Get(20_MiB, stream);
     streams_.Queue(stream, Nanos(1000), {{block, 20_MiB}});
     allocator_->Free(block);
-    void* shared = Get(2_MiB, stream);
+    void* shared = Get(2_MiB, stream);  // in the block that was freed
     Use(shared, 2_MiB, stream == other ? kDefaultStream : other);
     allocator_->Free(shared);
   }
-  EXPECT_GE(allocator_->ReleaseCached(Bytes::Max()), 44_MiB);
+  EXPECT_GE(allocator_->ReleaseCached(Bytes::Max()), 40_MiB);
   EXPECT_LE(allocator_->stats().held, 22_MiB);
   EXPECT_TRUE(allocator_->Owns(kept));
   allocator_->Free(kept);

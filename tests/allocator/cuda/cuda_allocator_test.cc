@@ -372,7 +372,7 @@ TEST_F(CudaAllocatorTest, ASharedBlockIsThePieceAroundItAndIsNotUsedAgainOnceItI
   close(second->fd);
   allocator_->Free(block);
   EXPECT_GE(allocator_->ReleaseCached(Bytes::Max()), 6_MiB);
-  EXPECT_EQ(memory_->pooled(), 0_B);
+  EXPECT_EQ(memory_->retained(), 0_B);
   EXPECT_FALSE(memory_->ExportPiece(block).ok()) << "it was revoked when it was given back";
 }
 
