@@ -54,7 +54,7 @@ class ArenaRegistry {
 
   // Guards the list. Taken before any arena's lock; for fork().
   std::mutex& mutex() const { return mutex_; }
-  // Calls visit(const Arena&) for all. REQUIRES: the caller holds mutex().
+  // Calls visit(Arena&) for all. REQUIRES: the caller holds mutex().
   template <typename Visitor>
   void ForEachLocked(const Visitor& visit) const {
     for (const auto& arena : arenas_) visit(*arena);

@@ -106,16 +106,21 @@ class CachingAllocator::Impl {
   Ledger::Count waits_{0};
 };
 
-// The locks of all arenas, for looking at all of them at one moment.
+// The locks of all arenas, for looking at all of them at one moment. No arena is made meanwhile:
+// what it would hold is in the ledger at once.
 class CachingAllocator::Impl::AllLocks {
  public:
-  explicit AllLocks(const Impl& impl) : arenas_(impl.arenas_.All()) {
-    for (const Arena* arena : arenas_) locks_.emplace_back(arena->mutex());
+  explicit AllLocks(const Impl& impl) : registry_(impl.arenas_.mutex()) {
+    impl.arenas_.ForEachLocked([this](Arena& arena) {
+      arenas_.push_back(&arena);
+      locks_.emplace_back(arena.mutex());
+    });
   }
   const std::vector<Arena*>& arenas() const { return arenas_; }
 
  private:
-  const std::vector<Arena*> arenas_;
+  const std::lock_guard<std::mutex> registry_;
+  std::vector<Arena*> arenas_;
   std::vector<std::unique_lock<std::mutex>> locks_;
 };
 
