@@ -17,6 +17,7 @@
 #include "pytorch/backend/held_storages.h"
 #include "pytorch/backend/late_threads.h"
 #include "pytorch/backend/manager.h"
+#include "pytorch/backend/python_dispatch.h"
 #include "pytorch/exit_hook.h"
 #include "pytorch/python_hooks.h"
 #include "pytorch/shim/shim_api.h"
@@ -44,6 +45,7 @@ void StartManaging() {
 
 void OnPythonReady(const absl::Status& status) {
   if (status.ok()) {
+    KeepHookInPythonDispatch();
     StartManaging();
   } else {
     Manager::Get()->GiveUp();
@@ -78,6 +80,7 @@ void StartObserving(const EbbtideShimApi& api) {
     return;
   }
   PublishHooks(api, CowHandlers{});
+  if (api.in_python != 0) KeepHookInPythonDispatch();
   armed.store(true);
   ArmThread();
 }

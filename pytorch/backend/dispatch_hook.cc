@@ -30,9 +30,8 @@ bool IsTakenApart(const c10::OperatorHandle& op, c10::DispatchKeySet below) {
   return below.has(c10::DispatchKey::Python) || InfoOf(op).composite;
 }
 
-template <c10::DispatchKey kKey>
 void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = KeysBelow(kKey, keys);
+  const c10::DispatchKeySet below = KeysBelow(HookKey(), keys);
   Manager* manager = Manager::Get();
   ReleaseKernelHolds();
   PollCollectives(manager);
@@ -44,9 +43,8 @@ void Hook(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 // Counts what Hook would count.
-template <c10::DispatchKey kKey>
 void Count(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = KeysBelow(kKey, keys);
+  const c10::DispatchKeySet below = KeysBelow(HookKey(), keys);
   if (IsTakenApart(op, below)) {
     op.redispatchBoxed(below, stack);
     return;
@@ -123,11 +121,11 @@ bool Exists(const std::string& name) {
 }
 
 // Returns the library in which single operators of aten get another kernel.
-torch::Library* InstallFallback(c10::DispatchKey key, torch::CppFunction&& hook) {
+torch::Library* InstallFallback(torch::CppFunction&& hook) {
   // Never destroyed: operators run until the very end of the process.
-  auto* all = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  auto* all = new torch::Library(torch::Library::IMPL, "_", HookKey(), __FILE__, __LINE__);
   all->fallback(std::move(hook));
-  auto* aten = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  auto* aten = new torch::Library(torch::Library::IMPL, "aten", HookKey(), __FILE__, __LINE__);
   for (const char* name : kViews) {
     if (Exists(name)) aten->impl(name, torch::CppFunction::makeFallthrough());
   }
@@ -152,40 +150,25 @@ absl::Status CheckFree(c10::DispatchKey key) {
       absl::StrCat("the dispatch key ", c10::toString(key), " is taken by another extension"));
 }
 
-absl::Status CheckHookKeysFree() {
-  for (c10::DispatchKey key : HookKeys()) EBB_RETURN_IF_ERROR(CheckFree(key));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status InstallDispatchHook() {
-  EBB_RETURN_IF_ERROR(CheckHookKeysFree());
+  EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
   EBB_RETURN_IF_ERROR(CheckFree(ReaderKey()));
-  constexpr auto kHook = &Hook<HookKey()>;
-  torch::Library* aten =
-      InstallFallback(HookKey(), torch::CppFunction::makeFromBoxedFunction<kHook>());
-  InstallSmallCalls(aten, c10::KernelFunction::makeFromBoxedFunction<kHook>());
-  if (kHookAbovePython) {
-    InstallFallback(InnerHookKey(),
-                    torch::CppFunction::makeFromBoxedFunction<&Hook<InnerHookKey()>>());
-  }
+  torch::Library* aten = InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Hook>());
+  InstallSmallCalls(aten, c10::KernelFunction::makeFromBoxedFunction<&Hook>());
   InstallReaders();
   return absl::OkStatus();
 }
 
 absl::Status InstallCountingHook() {
-  EBB_RETURN_IF_ERROR(CheckHookKeysFree());
-  InstallFallback(HookKey(), torch::CppFunction::makeFromBoxedFunction<&Count<HookKey()>>());
-  if (kHookAbovePython) {
-    InstallFallback(InnerHookKey(),
-                    torch::CppFunction::makeFromBoxedFunction<&Count<InnerHookKey()>>());
-  }
+  EBB_RETURN_IF_ERROR(CheckFree(HookKey()));
+  InstallFallback(torch::CppFunction::makeFromBoxedFunction<&Count>());
   return absl::OkStatus();
 }
 
 void ArmThread() {
-  for (c10::DispatchKey key : HookKeys()) c10::impl::tls_set_dispatch_key_included(key, true);
+  c10::impl::tls_set_dispatch_key_included(HookKey(), true);
   if (Manager::Get()->manages()) c10::impl::tls_set_dispatch_key_included(ReaderKey(), true);
 }
 

@@ -18,17 +18,15 @@ constexpr c10::DispatchKey HookKey() { return c10::DispatchKey::Fake; }
 // that read an argument's memory directly before they call others.
 constexpr c10::DispatchKey ReaderKey() { return c10::DispatchKey::DeferredInit; }
 
-// Torch excludes all keys above Python's while a __torch_dispatch__ runs, and in torch 2.11 the
-// hook's is one of them. Operators that are called there, on tensors that a subclass wraps or under
-// a mode, pass the hook on a second key, which lies below.
+// Torch 2.15 has Fake below Python, torch 2.11 above; see python_dispatch.h.
 inline constexpr bool kHookAbovePython = HookKey() > c10::DispatchKey::Python;
-constexpr c10::DispatchKey InnerHookKey() { return c10::DispatchKey::CustomRNGKeyId; }
 
-// All keys of the hook: those that are off while a kernel runs.
-constexpr c10::DispatchKeySet HookKeys() {
-  return kHookAbovePython ? c10::DispatchKeySet({HookKey(), InnerHookKey()})
-                          : c10::DispatchKeySet(HookKey());
-}
+// Excluded with the hook's key wherever the hook switches itself off, and by nobody else. It tells
+// that from torch excluding many keys at once. No tensor has it.
+constexpr c10::DispatchKey HookOffKey() { return c10::DispatchKey::CustomRNGKeyId; }
+
+// What is excluded while a kernel runs.
+constexpr c10::DispatchKeySet HookKeys() { return c10::DispatchKeySet({HookKey(), HookOffKey()}); }
 
 // What a call with these keys is dispatched with below `key`.
 inline c10::DispatchKeySet KeysBelow(c10::DispatchKey key, c10::DispatchKeySet keys) {

@@ -36,8 +36,9 @@ def test_both_tables(tmp_path):
                  "--library", harness.library())
     assert done.returncode == 0, done.stdout + done.stderr
     numbers = json.loads((tmp_path / "numbers.json").read_text())
-    (free,), (tight,) = numbers["unpressured"], numbers["budgeted"]
+    (free, large), (tight,) = numbers["unpressured"], numbers["budgeted"]
     assert free["network"] == "mlp" and free["identical"] and free["pairs"] == 1
+    assert large["network"] == "vit" and large["identical"]
     # 50 rounds of 9 layers forwards and backwards, at least.
     assert free["calls_per_step"] > 50 * 9 * 2
     assert free["plain_seconds"] > 0 and free["managed_seconds"] > 0

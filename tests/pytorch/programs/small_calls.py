@@ -198,6 +198,43 @@ def a_mode_reads_what_has_left():
     return len(mode.seen) > 0 and all(seen == EXPECTED for seen in mode.seen)
 
 
+class Keeps(TorchDispatchMode):
+    """Keeps the devices on which operators ran, and hands them on."""
+
+    def __init__(self):
+        super().__init__()
+        self.devices = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.devices.add((str(function), result.device.type))
+        return result
+
+
+@torch.library.custom_op("small_calls::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    assert x.device.type == "cpu", "the kernel of another device"
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@case
+def an_operator_runs_the_kernel_of_its_device():
+    """It has one for all devices and one for tensors without memory, here under a mode."""
+    larges = [large_from(numbers()) for _ in range(4)]
+    press()
+    with Keeps() as mode:
+        meta = twice(torch.empty(WIDTH, device="meta"))
+        result = twice(larges[0])
+    kinds = {device for name, device in mode.devices if "twice" in name}
+    return (kinds == {"meta", "cpu"} and meta.device.type == "meta" and
+            rows_are(result, [2 * x for x in EXPECTED]))
+
+
 @case
 def large_results_of_unknown_arguments_leave():
     """Without a record they could not, and would not fit."""
