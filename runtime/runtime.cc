@@ -459,7 +459,7 @@ RuntimeStats Runtime::stats() const {
   return stats;
 }
 
-std::vector<std::string> Runtime::HolderLines() const {
+std::vector<std::string> Runtime::HolderLines(Bytes escaped) const {
   const RuntimeStats now = stats();
   Bytes pinned;
   {
@@ -471,8 +471,7 @@ std::vector<std::string> Runtime::HolderLines() const {
       absl::StrCat("cannot be made again (parameters, optimizer state, inputs): ",
                    FormatBytes(now.source_bytes),
                    ", of which kept for rebuilding others: ", FormatBytes(now.retained_bytes)),
-      absl::StrCat("address known outside (numpy, data_ptr, ...): ",
-                   FormatBytes(now.escaped_bytes)),
+      absl::StrCat("address known outside (numpy, data_ptr, ...): ", FormatBytes(escaped)),
       absl::StrCat("could still be evicted: ", FormatBytes(now.candidate_bytes)),
       absl::StrCat("evicted so far: ", now.rematerializer.evictions, " times, ",
                    FormatBytes(now.rematerializer.evicted_bytes)),

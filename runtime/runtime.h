@@ -137,8 +137,9 @@ class Runtime {
   bool RelievePressure(Bytes bytes);
 
   RuntimeStats stats() const;
-  // For the out-of-memory report: who holds what, a line each.
-  std::vector<std::string> HolderLines() const;
+  // For the out-of-memory report: who holds what, a line each. `escaped` are the bytes that stay in
+  // memory because the host gave their address away, those that the runtime never saw included.
+  std::vector<std::string> HolderLines(Bytes escaped) const;
 
   // Around fork: the state must be whole in the child.
   void LockForFork() { mutex_.Lock(); }

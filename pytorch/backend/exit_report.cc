@@ -73,7 +73,7 @@ std::string StatisticsJson(const Manager& manager, const ProcessFacts& facts) {
   device["evicted_bytes"] = work.evicted_bytes.count();
   device["out_of_memory_errors"] = manager.out_of_memory_errors();
   device["largest_pinned_bytes"] = runtime.largest_pinned.count();
-  device["escaped_bytes"] = runtime.escaped_bytes.count();
+  device["escaped_bytes"] = manager.escaped().peak().count();
   device["retained_bytes"] = runtime.retained_bytes.count();
   device["recorded_calls"] = runtime.recorded_calls;
   device["verified_rebuilds"] = work.verified;
@@ -105,10 +105,10 @@ std::string Summary(const Manager& manager, const ProcessFacts& facts) {
         "%.2f s, %.1f %% of %.2f s",
         work.evictions, FormatBytes(work.evicted_bytes), work.rebuilds, work.recomputed_calls,
         seconds, wall > 0 ? 100 * seconds / wall : 0.0, wall));
-    lines.push_back(
-        absl::StrFormat("most pinned at once: %s by running operators; %s kept because "
-                        "their address was given away",
-                        FormatBytes(runtime.largest_pinned), FormatBytes(runtime.escaped_bytes)));
+    lines.push_back(absl::StrFormat(
+        "most pinned at once: %s by running operators; %s kept because "
+        "their address was given away",
+        FormatBytes(runtime.largest_pinned), FormatBytes(manager.escaped().peak())));
   }
   if (manager.out_of_memory_errors() > 0) {
     lines.push_back(absl::StrFormat("out of memory: %d times", manager.out_of_memory_errors()));

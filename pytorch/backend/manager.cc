@@ -77,7 +77,7 @@ RuntimeConfig MakeRuntimeConfig(const Options& options, Bytes budget) {
 
 }  // namespace
 
-void WantedBytes::Add(int64_t bytes) {
+void BytesLevel::Add(int64_t bytes) {
   const int64_t now = now_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
@@ -148,6 +148,9 @@ void* Manager::AllocateBlock(size_t bytes) {
 
 void Manager::ReleaseBlock(BlockHeader* header) {
   auto* storage = static_cast<Storage*>(header->record.load(std::memory_order_acquire));
+  if ((header->flags.load(std::memory_order_relaxed) & kBlockEscaped) != 0) {
+    escaped_.Subtract(static_cast<int64_t>(header->bytes));
+  }
   bool kept = false;
   if (storage != nullptr) {
     wanted_.Subtract(storage->bytes.count());
@@ -200,7 +203,8 @@ void Manager::Escape(c10::StorageImpl& storage) {
     }
   }
   if (BlockHeader* header = HeaderOf(storage)) {
-    header->flags.fetch_or(kBlockEscaped, std::memory_order_relaxed);
+    const uint32_t flags = header->flags.fetch_or(kBlockEscaped, std::memory_order_relaxed);
+    if ((flags & kBlockEscaped) == 0) escaped_.Add(static_cast<int64_t>(header->bytes));
   }
 }
 
@@ -214,7 +218,7 @@ void Manager::ThrowOutOfMemory(const std::string& cause) {
   out_of_memory_errors_.fetch_add(1, std::memory_order_relaxed);
   WriteSnapshot();
   std::vector<std::string> lines;
-  if (manages()) lines = runtime_->HolderLines();
+  if (manages()) lines = runtime_->HolderLines(escaped_.now());
   lines.push_back(Suggestion());
   TORCH_CHECK_WITH(OutOfMemoryError, false, WithLines(cause, lines));
 }

@@ -32,7 +32,7 @@
 namespace ebbtide {
 
 // What the program wants and has wanted of a device, as if nothing was ever evicted.
-class WantedBytes {
+class BytesLevel {
  public:
   void Add(int64_t bytes);
   void Subtract(int64_t bytes) { now_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -58,7 +58,10 @@ class Manager : public Host {
   // REQUIRES: manages().
   Runtime& runtime() { return *runtime_; }
   const CachingAllocator& allocator() const { return allocator_; }
-  const WantedBytes& wanted() const { return wanted_; }
+  // What living storages hold or would hold, evicted ones counted in.
+  const BytesLevel& wanted() const { return wanted_; }
+  // What stays in memory because its address was given away.
+  const BytesLevel& escaped() const { return escaped_; }
   Bytes min_bytes() const { return min_bytes_; }
   // Whether a call that reads so many bytes may make a storage of at least min_bytes. Hardly any
   // operator makes something large of something tiny, and tiny ones are the many.
@@ -139,7 +142,8 @@ class Manager : public Host {
   TorchReplayer replayer_;
   std::unique_ptr<Runtime> runtime_;
   SharedMutex header_mutex_;
-  WantedBytes wanted_;
+  BytesLevel wanted_;
+  BytesLevel escaped_;
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> out_of_memory_errors_{0};
   std::atomic<bool> evictions_allowed_{false};

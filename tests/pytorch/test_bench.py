@@ -36,12 +36,14 @@ def test_both_tables(tmp_path):
                  "--library", harness.library())
     assert done.returncode == 0, done.stdout + done.stderr
     numbers = json.loads((tmp_path / "numbers.json").read_text())
-    (free, large), (tight,) = numbers["unpressured"], numbers["budgeted"]
-    assert free["network"] == "mlp" and free["identical"] and free["pairs"] == 1
-    assert large["network"] == "vit" and large["identical"]
+    rows = {row["network"]: row for row in numbers["unpressured"]}
+    assert rows.keys() == {"mlp", "vit"}
+    assert all(row["identical"] and row["pairs"] == 1 for row in rows.values())
+    free = rows["mlp"]
     # 50 rounds of 9 layers forwards and backwards, at least.
     assert free["calls_per_step"] > 50 * 9 * 2
     assert free["plain_seconds"] > 0 and free["managed_seconds"] > 0
+    (tight,) = numbers["budgeted"]
     assert tight["network"] == "vit" and tight["identical"]
     assert tight["evictions"] > 0 and 0 < tight["recompute_share"] < 1
     assert tight["peak_held_bytes"] <= tight["budget_bytes"] < tight["peak_wanted_bytes"]

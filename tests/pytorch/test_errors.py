@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -125,6 +126,10 @@ def test_out_of_memory(background):
     assert 10 < result["blocks_before_refusal"] < 26, result
     for word in ("asked", "budget", "held", "live", "pinned", "cached"):
         assert word in result["text"].lower(), result["text"]
+    # numpy has the blocks' addresses, though no operator of theirs was ever recorded.
+    escaped = re.search(r"address known outside .*: (\d+)[\d.]* MiB", result["text"])
+    assert 8 * result["blocks_before_refusal"] <= int(escaped.group(1)) <= 200, result["text"]
+    assert device["escaped_bytes"] >= 8 * MIB * result["blocks_before_refusal"], device
     assert "OutOfMemoryError" in result["huge"], result
     assert device["out_of_memory_errors"] >= 1, device
     assert device["peak_held_bytes"] <= 200 * MIB, device
