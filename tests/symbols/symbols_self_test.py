@@ -57,6 +57,14 @@ class SymbolsTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("+" + library, printed)
 
+    def test_a_thread_local_without_a_place_is_found(self):
+        fields = "0000000000164258  0000000300000012 R_X86_64_TPOFF64  0000000000000000"
+        found = symbols_test.misplaced_thread_locals(
+            f"{fields} <null> + 0\n{fields} _ZN7ebbtide5depthE + 0\n{fields} e0\n"
+        )
+        self.assertEqual(len(found), 1)
+        self.assertIn("<null>", found[0])
+
     def test_update_writes_what_then_passes(self):
         with tempfile.TemporaryDirectory() as folder:
             golden = str(pathlib.Path(folder, "probe.golden"))

@@ -46,12 +46,11 @@ def describe(shared_object):
     return "\n".join(lines) + "\n"
 
 
-def misplaced_thread_locals(shared_object):
+def misplaced_thread_locals(relocations):
     """Relocations for the place of a thread_local that name none. Gold links file-local ones of the
     initial-exec model like this: two variables then share a place."""
-    text = run("readelf", "--wide", "--relocs", shared_object)
-    places = [line.split() for line in text.splitlines() if "R_X86_64_TPOFF64" in line]
-    # Without a symbol, the addend alone is the place.
+    places = [line.split() for line in relocations.splitlines() if "R_X86_64_TPOFF64" in line]
+    # Without a symbol, the addend alone is the place; <null> is a symbol without a name.
     return [" ".join(fields) for fields in places if "<null>" in fields]
 
 
@@ -59,7 +58,8 @@ def main(arguments):
     update = arguments[:1] == ["--update"]
     shared_object, golden = arguments[1:] if update else arguments
     actual = describe(shared_object)
-    if misplaced := misplaced_thread_locals(shared_object):
+    relocations = run("readelf", "--wide", "--relocs", shared_object)
+    if misplaced := misplaced_thread_locals(relocations):
         print("thread_locals without a place of their own:", *misplaced, sep="\n")
         return 1
     if update:
