@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "policy/score_index.h"
 
 namespace ebbtide {
 namespace {
@@ -21,47 +25,77 @@ class EbbPolicy : public CandidatePolicy {
   absl::string_view name() const override { return "ebb"; }
 
   Value* ChooseVictim(Nanos now) override {
-    bounds_.clear();
-    for (Value* value : candidates()) {
-      if (value->pins > 0) continue;
+    return index_.Search(now, [&](const Value& value, double limit) -> ScoreIndex::Examined {
+      if (value.pins > 0) return {0, kNever};
+      const auto bytes = static_cast<double>(value.bytes.count());
+      double cost = RebuildCost(value, limit * bytes);
+      if (cost > limit * bytes) return {cost / bytes, std::nullopt};
+      cost *= 1 + Dependents(value);
       const double stale =
-          static_cast<double>(std::max<int64_t>((now - value->last_access).count(), 1));
-      const double worth = static_cast<double>(value->bytes.count()) * stale;
-      bounds_.push_back({CostOf(*value->call) / worth, worth, value});
-    }
-    std::make_heap(bounds_.begin(), bounds_.end());
-    Value* best = nullptr;
-    double best_score = 0;
-    while (!bounds_.empty()) {
-      std::pop_heap(bounds_.begin(), bounds_.end());
-      const Bound bound = bounds_.back();
-      bounds_.pop_back();
-      if (best != nullptr && bound.score >= best_score) break;
-      const double limit = best == nullptr ? -1 : best_score * bound.worth;
-      double cost = RebuildCost(*bound.value, limit);
-      if (limit < 0 || cost <= limit) cost *= 1 + Dependents(*bound.value, limit / cost);
-      const double score = cost / bound.worth;
-      if (best == nullptr || score < best_score) {
-        best = bound.value;
-        best_score = score;
-      }
-    }
-    return best;
+          static_cast<double>(std::max<int64_t>((now - value.last_access).count(), 1));
+      return {cost / bytes, cost / bytes / stale};
+    });
   }
 
- private:
-  struct Bound {
-    double score;
-    double worth;
-    Value* value;
-    // A heap's top is its largest element; equal scores are told apart by age, so that every run
-    // decides alike.
-    bool operator<(const Bound& other) const {
-      return score != other.score ? score > other.score : value->id > other.value->id;
-    }
-  };
+  void OnMemoryGained(Value* value) override {
+    CandidatePolicy::OnMemoryGained(value);
+    ForgetDependents(*value);
+    ForgetAncestors(*value);
+  }
+  void OnDropped(Value* value) override { ForgetAncestors(*value); }
 
-  // A(value); any number above `limit`, unless that is negative, once the sum has passed it.
+ protected:
+  void OnAdded(Value* value) override {
+    index_.Add(value, CostOf(*value->call) / static_cast<double>(value->bytes.count()));
+  }
+  void OnRemoved(Value* value) override { index_.Remove(value); }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  // Rebuilding what hung on `value` has become cheaper.
+  void ForgetDependents(const Value& value) {
+    ++mark_;
+    int walked = 0;
+    readers_.assign(1, &value);
+    while (!readers_.empty()) {
+      const Value* read = readers_.back();
+      readers_.pop_back();
+      for (const Use* use = read->uses; use != nullptr; use = use->next) {
+        if (use->call->policy_mark == mark_) continue;
+        use->call->policy_mark = mark_;
+        if (++walked > kLongestWalk) return index_.ForgetAll();
+        for (const Call::Output& output : use->call->outputs) {
+          if (output.value == nullptr) continue;
+          if (IsCandidate(*output.value)) index_.Forget(output.value);
+          if (output.value->memory == nullptr) readers_.push_back(output.value);
+        }
+      }
+    }
+  }
+
+  // What evicted calls wait for has become less: `value` waits no longer.
+  void ForgetAncestors(const Value& value) {
+    if (value.call == nullptr) return;
+    ++mark_;
+    int walked = 0;
+    work_.assign(1, value.call);
+    while (!work_.empty()) {
+      const Call* call = work_.back();
+      work_.pop_back();
+      for (const Use& use : call->inputs) {
+        if (IsCandidate(*use.value)) index_.Forget(use.value);
+        Call* maker = use.value->call;
+        if (use.value->memory != nullptr || maker == nullptr) continue;
+        if (maker->policy_mark == mark_) continue;
+        maker->policy_mark = mark_;
+        if (++walked > kLongestWalk) return index_.ForgetAll();
+        work_.push_back(maker);
+      }
+    }
+  }
+
+  // A(value); what was counted so far once that is above `limit`.
   double RebuildCost(const Value& value, double limit) {
     ++mark_;
     double cost = 0;
@@ -71,7 +105,7 @@ class EbbPolicy : public CandidatePolicy {
       const Call* call = work_.back();
       work_.pop_back();
       cost += CostOf(*call);
-      if (limit >= 0 && cost > limit) break;
+      if (cost > limit) break;
       for (const Use& use : call->inputs) {
         Call* maker = use.value->call;
         if (use.value->memory != nullptr || maker == nullptr) continue;
@@ -83,8 +117,8 @@ class EbbPolicy : public CandidatePolicy {
     return cost;
   }
 
-  // D(value); stops once the number is above `limit`, unless that is negative.
-  int Dependents(const Value& value, double limit) {
+  // D(value).
+  int Dependents(const Value& value) {
     ++mark_;
     int found = 0;
     int walked = 0;
@@ -103,14 +137,13 @@ class EbbPolicy : public CandidatePolicy {
           readers_.push_back(output.value);
         }
         found += awaited ? 1 : 0;
-        if (limit >= 0 && found > limit) return found;
       }
     }
     return found;
   }
 
+  ScoreIndex index_;
   // Kept between decisions for their memory.
-  std::vector<Bound> bounds_;
   std::vector<Call*> work_;
   std::vector<const Value*> readers_;
   uint64_t mark_ = 0;

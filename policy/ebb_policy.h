@@ -17,10 +17,9 @@
 // that makes every value look equally dear, and gradients of weights, which only a whole forward
 // and backward pass could bring back, would leave as readily as an activation.
 //
-// A decision computes A and D for few candidates: they are looked at in the order of a lower bound
-// (their own cost alone), until no other can be better, and each walk stops once it has lost. The
-// walk for D ends after 256 calls: D may be too small, never too large.
-// Threads and ownership as EvictionPolicy.
+// A decision computes A and D for few candidates: a ScoreIndex looks at them in the order of a
+// lower bound, and each walk stops once it has lost. The walk for D ends after 256 calls: D may be
+// too small, never too large. Threads and ownership as EvictionPolicy.
 
 #ifndef EBBTIDE_POLICY_EBB_POLICY_H_
 #define EBBTIDE_POLICY_EBB_POLICY_H_

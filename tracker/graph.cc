@@ -75,6 +75,7 @@ bool Graph::DropStorage(Storage* storage) {
   delete storage;
   void* const memory = value->memory;
   if (memory == nullptr) {
+    listener_->OnDropped(value);
     CollectFrom(value);
     return false;
   }

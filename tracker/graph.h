@@ -35,6 +35,8 @@ class ValueListener {
   virtual void OnMemoryGained(Value* value) = 0;
   // The value has no memory any more, but stays known: evicted, overwritten or dropped.
   virtual void OnMemoryLost(Value* value) = 0;
+  // The storage of a value without memory is gone: nobody waits for the value any more.
+  virtual void OnDropped(Value* /*value*/) {}
   // The value got a call (it can be rebuilt from now on).
   virtual void OnRecorded(Value* value) = 0;
   // The value lost its call and became a source; it has memory.

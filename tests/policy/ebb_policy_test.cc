@@ -95,6 +95,18 @@ TEST(EbbPolicyTest, WhatTheProgramHasConsumedDoesNotCount) {
   EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), other->value);
 }
 
+TEST(EbbPolicyTest, WhatWasDroppedIsWaitedForNoLonger) {
+  PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+  Storage* source = fixture.Source(100);
+  Storage* read = fixture.Made({source}, 100, 10, 10);
+  Storage* evicted = fixture.Made({read}, 100, 10, 10);
+  Storage* other = fixture.Made({source}, 100, 15, 10);
+  fixture.Evict(evicted->value);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), other->value) << "16 < 11 x 2";
+  fixture.Drop(evicted);
+  EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), read->value) << "11 < 16";
+}
+
 // Every victim of a long walk has the least score by the definition.
 TEST(EbbPolicyTest, IsTheDefinitionOnARandomWalk) {
   PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
