@@ -43,6 +43,7 @@ Baseline MeasureBaseline(const Schedule& schedule) {
   Baseline baseline;
   int64_t live = 0;
   std::vector<int64_t> holds(schedule.storages.size(), 0);
+  std::vector<bool> is_freed(schedule.storages.size(), false);
   for (const Step& step : schedule.steps) {
     switch (step.kind) {
       case Step::Kind::kCompute: {
@@ -60,7 +61,11 @@ Baseline MeasureBaseline(const Schedule& schedule) {
         break;
       case Step::Kind::kRelease: {
         const StorageId storage = schedule.tensors[step.id].storage;
-        if (--holds[storage] == 0) live -= schedule.storages[storage].bytes;
+        // What is gone may be named once more later; that is no second block to free.
+        if (--holds[storage] == 0 && !is_freed[storage]) {
+          is_freed[storage] = true;
+          live -= schedule.storages[storage].bytes;
+        }
         break;
       }
       case Step::Kind::kPin:

@@ -58,6 +58,17 @@ TEST(BaselineTest, AStorageLivesAsLongAsAnyOfItsTensorsIsHeld) {
   EXPECT_EQ(MeasureBaseline(builder.schedule()).peak_bytes, 17) << "7 + 9 is less";
 }
 
+TEST(BaselineTest, AStorageIsFreedOnce) {
+  ScheduleBuilder builder;
+  const TensorId x = builder.Compute(1, {}, {{10, -1}});
+  builder.Release(x);
+  builder.Get(x);
+  builder.Release(x);
+  builder.Compute(1, {}, {{12, -1}});
+  EXPECT_EQ(MeasureBaseline(builder.schedule()).peak_bytes, 12)
+      << "and not 10, with live bytes below zero in between";
+}
+
 TEST(BaselineTest, PinsKeepNothing) {
   ScheduleBuilder builder;
   const TensorId weight = builder.Compute(0, {}, {{10, -1}});
