@@ -7,8 +7,6 @@
 // What a table needs and this machine lacks is named, and the table left out. The exit status is 1
 // when something that is there did not work.
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +25,7 @@
 #include "bench/allocator/step_table.h"
 #include "bench/allocator/trace.h"
 #include "bench/allocator/waste_table.h"
+#include "bench/folders.h"
 #include "nlohmann/json.hpp"
 
 namespace ebbtide::bench {
@@ -35,29 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kTables = {"waste", "tight", "planned", "speed", "step", "packing"};
-
-// `bazel run` starts programs in a folder of its own and tells where it was called itself.
-fs::path Folder(const char* variable) {
-  const char* folder = getenv(variable);
-  return folder != nullptr ? fs::path(folder) : fs::current_path();
-}
-
-fs::path SourceTree() { return Folder("BUILD_WORKSPACE_DIRECTORY"); }
-
-fs::path FromCaller(const std::string& path) { return Folder("BUILD_WORKING_DIRECTORY") / path; }
-
-// The first of `candidates` that exists, else the first one.
-std::string FirstThere(const std::vector<fs::path>& candidates) {
-  std::error_code ignored;
-  for (const fs::path& path : candidates) {
-    if (fs::exists(path, ignored)) return path.lexically_normal().string();
-  }
-  return candidates[0].lexically_normal().string();
-}
-
-std::string DataDefault(const std::string& path) {
-  return FirstThere({SourceTree() / "../shared/data" / path, SourceTree() / "shared/data" / path});
-}
 
 // Where the build puts what this program uses: beside it, under the same root.
 fs::path Built(const std::string& path) {

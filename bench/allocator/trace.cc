@@ -3,13 +3,11 @@
 #include "bench/allocator/trace.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -18,14 +16,12 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "bench/allocator/csv_files.h"
-#include "tools/child_process.h"
+#include "bench/unpacked_archive.h"
 
 namespace ebbtide::bench {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr Nanos kUnpackLimit = std::chrono::seconds(60);
 
 // Numbers the blocks and streams of one trace while it is read.
 class Numbering {
@@ -99,20 +95,8 @@ absl::StatusOr<std::vector<Trace>> ReadFolder(const std::string& folder) {
 }
 
 absl::StatusOr<std::vector<Trace>> ReadArchive(const std::string& path) {
-  std::string folder = (fs::temp_directory_path() / "ebbtide-traces-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return absl::InternalError(absl::StrCat("no temporary folder ", folder));
-  }
-  const absl::Cleanup remove = [&] {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-  };
-  EBB_ASSIGN_OR_RETURN(const ChildResult tar,
-                       RunChild({"tar", "-xf", path, "-C", folder}, {}, kUnpackLimit));
-  if (tar.exit_status != 0) {
-    return absl::InternalError(absl::StrCat("tar of ", path, ": ", tar.err));
-  }
-  return ReadFolder(folder);
+  EBB_ASSIGN_OR_RETURN(const UnpackedArchive archive, UnpackedArchive::Unpack(path));
+  return ReadFolder(archive.folder().string());
 }
 
 }  // namespace
