@@ -81,6 +81,15 @@ int64_t PeriodFinder::Agreement(int64_t earlier) const {
   return agreed;
 }
 
+bool PeriodFinder::Follow(int64_t distance) {
+  EBB_CHECK(distance > 0 && distance <= period_max_) << distance;
+  const int64_t agreed = distance < count_ ? Agreement(count_ - distance) : 0;
+  if (agreed == 0) return false;
+  matched_ = agreed;
+  candidate_ = distance;
+  return true;
+}
+
 void PeriodFinder::Lookup() {
   int64_t place = earlier_[count_ & mask_];
   for (int i = 0; i < kPlacesMax && place >= 0 && count_ - place <= period_max_; ++i) {
