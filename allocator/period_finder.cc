@@ -94,10 +94,13 @@ void PeriodFinder::Lookup() {
   int64_t place = earlier_[count_ & mask_];
   for (int i = 0; i < kPlacesMax && place >= 0 && count_ - place <= period_max_; ++i) {
     const int64_t agreed = Agreement(place);
-    if (agreed >= kWindow && agreed > matched_) {
+    // What holds already is likelier to go on than to end after as many turns as some time before.
+    const bool holds = agreed >= kWindow && agreed >= count_ - place;
+    if (holds || (agreed >= kWindow && agreed > matched_)) {
       matched_ = agreed;
       candidate_ = count_ - place;
     }
+    if (holds) return;
     place = earlier_[place & mask_];
   }
 }

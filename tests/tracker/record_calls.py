@@ -12,7 +12,8 @@ writes FOLDER/NAME.calls for each program. A file is text:
                                      place, makes storage 7; afterwards storage 4 is dropped
     = 10 40                          the 40 call lines from the tenth one on (from 0) once more
     t kkmA...                        durations of the calls in order, a character each:
-                                     'A' + q is 2 ** (q / 4) microseconds
+                                     'A' + q is 2 ** (q / 4) microseconds of the thread's time,
+                                     so that nothing else on the machine is in it
 
 Numbers of dropped storages are used again, lowest first, which is what makes iterations alike.
 """
@@ -47,9 +48,9 @@ class CallRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         result = func(*args, **kwargs)
-        microseconds = (time.perf_counter_ns() - begin) / 1000
+        microseconds = (time.thread_time_ns() - begin) / 1000
         self.drop_dead()
         touched = self._touched(func, args, kwargs)
         if touched:

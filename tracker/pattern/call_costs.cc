@@ -82,9 +82,8 @@ void CallCosts::Add(uint64_t signature, Nanos cost) {
   entry.mean_nanos += weight * off;
   // The first sample has nothing to differ from.
   entry.deviation_nanos =
-      entry.samples == 1
-          ? 0
-          : entry.deviation_nanos + weight * (std::abs(off) - entry.deviation_nanos);
+      entry.samples == 1 ? 0
+                         : entry.deviation_nanos + weight * (std::abs(off) - entry.deviation_nanos);
   if (entry.samples >= kFirstSamples) {
     entry.gap = std::min(2 * entry.gap, kGapMax);
     entry.wait = entry.gap - 1;

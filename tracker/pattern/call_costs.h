@@ -56,8 +56,8 @@ class CallCosts {
     float mean_nanos = 0;
     float deviation_nanos = 0;  // mean distance from the mean
     uint32_t samples = 0;
-    uint32_t gap = 1;   // calls from one sample to the next
-    uint32_t wait = 0;  // calls until the next
+    uint32_t gap = 1;      // calls from one sample to the next
+    uint32_t wait = 0;     // calls until the next
     bool doubted = false;  // the last sample was far off
   };
   static constexpr size_t kWays = 4;

@@ -13,8 +13,9 @@ namespace {
 
 constexpr int64_t kAccessesPerCall = 4;  // on average: room in the ring
 constexpr int64_t kMemoryMin = 64 << 10;
-constexpr int64_t kSmoothing = 4;    // a new time has a weight of 1/4
-constexpr int64_t kPauseFactor = 4;  // a longer step than so many times the usual one is a pause
+constexpr int64_t kSmoothing = 4;  // a new time has a weight of 1/4
+// More than so many times the other, and this much above it, one of two steps holds a pause.
+constexpr int64_t kPauseFactor = 2;
 constexpr int64_t kPauseNanos = 1000;
 
 // Of one call in the ring: what PeriodFinder, nanos_, first_record_ and records_ hold of it.
@@ -102,7 +103,9 @@ void AccessPattern::Tick(Nanos elapsed) {
       const int64_t then = call - guide_.period;
       usual = nanos_[then & mask_] - nanos_[(then - 1) & mask_];
     }
-    step = usual + (std::min(step, kPauseFactor * usual + kPauseNanos) - usual) / kSmoothing;
+    const int64_t now = std::min(step, kPauseFactor * usual + kPauseNanos);
+    usual = std::min(usual, kPauseFactor * step + kPauseNanos);
+    step = usual + (now - usual) / kSmoothing;
   }
   nanos_[call & mask_] = (call > 0 ? nanos_[(call - 1) & mask_] : 0) + step;
 }
@@ -170,16 +173,16 @@ AccessPattern::Precedent AccessPattern::FindPrecedent(const UseTrack& value) con
   if (back >= guide_.matched) return {};
   if (guide_.pattern != nullptr) {
     const int64_t phase = guide_.pattern->Phase(guide_.phase, -back);
-    return {guide_.pattern->Record(phase, value.place), 0, phase};
+    return {guide_.pattern->Record(phase, value.place)};
   }
   const int64_t lag = guide_.period;
   const UseRecord* const record = RingRecord(value.call - lag, value.place);
   // What was used again only after more than a turn is not seen in the last one.
   if (record != nullptr && record->calls == 0 && back + lag < guide_.matched) {
     const UseRecord* const before = RingRecord(value.call - 2 * lag, value.place);
-    if (before != nullptr && before->calls > lag) return {before, 2 * lag, 0};
+    if (before != nullptr && before->calls > lag) return {before, 2 * lag};
   }
-  return {record, lag, 0};
+  return {record, lag};
 }
 
 // From `call` on as many calls, in the time that it took then.
@@ -192,28 +195,39 @@ int64_t AccessPattern::NanosFrom(const Precedent& precedent, int64_t call, int64
   return nanos_[(then + calls) & mask_] - nanos_[then & mask_];
 }
 
+// Of its last touch; null if that is so long ago that there is no room for it any more.
+UseRecord* AccessPattern::OwnRecord(const UseTrack& value) {
+  if (value.call < 0 || records_count_ - value.record > records_mask_ + 1) return nullptr;
+  return &records_[value.record & records_mask_];
+}
+
+void AccessPattern::OnDropped(const UseTrack& value) {
+  if (UseRecord* const record = OwnRecord(value)) record->calls = UseRecord::kDropped;
+}
+
 // The value is read by the call that runs: what followed its last touch is known now.
 void AccessPattern::Close(const UseTrack& value, Nanos now) {
   const int64_t calls = last() - value.call;
-  // Given twice, or so long ago that there is no room for it any more.
-  if (calls == 0 || records_count_ - value.record > records_mask_) return;
-  UseRecord& record = records_[value.record & records_mask_];
-  record.calls = static_cast<uint32_t>(std::min<int64_t>(calls, UINT32_MAX));
+  UseRecord* const own = OwnRecord(value);
+  if (calls == 0 || own == nullptr) return;
+  own->calls = static_cast<uint32_t>(std::min<int64_t>(calls, UseRecord::kDropped - 1));
   const Precedent precedent = FindPrecedent(value);
-  if (precedent.record == nullptr || precedent.record->calls == 0) return;
+  if (!precedent.WasUsed()) return;
   const int64_t predicted = NanosFrom(precedent, value.call, precedent.record->calls);
   const auto off = static_cast<float>(std::abs((now - value.last_use).count() - predicted));
   const float before = precedent.record->error_nanos;
-  record.error_nanos = before == 0 ? off : before + (off - before) / kSmoothing;
+  own->error_nanos = before == 0 ? off : before + (off - before) / kSmoothing;
 }
 
 Forecast AccessPattern::NextUse(const UseTrack& value) const {
   if (value.call < 0) return {};
   const Precedent precedent = FindPrecedent(value);
   if (precedent.record == nullptr) return {};
-  if (precedent.record->calls == 0) {
+  if (!precedent.WasUsed()) {
+    const bool dropped = precedent.record->calls == UseRecord::kDropped;
     // Before a whole turn agrees, a later use may just not have been reached then either.
-    return {.kind = guide_.matched >= guide_.period ? Forecast::kNoneSeen : Forecast::kUnknown};
+    const bool known = dropped || guide_.matched >= guide_.period;
+    return {.kind = known ? Forecast::kNoneSeen : Forecast::kUnknown};
   }
   const int64_t calls = precedent.record->calls - (last() - value.call);
   if (calls <= 0) return {};  // overdue: it was another value that was used

@@ -5,6 +5,7 @@
 //
 //     AccessPattern pattern;
 //     pattern.OnCall(signature, {{&a.track, Touch::kRead}, {&b.track, Touch::kMade}}, now);
+//     pattern.OnDropped(c.track);
 //     const Forecast forecast = pattern.NextUse(a.track);
 //     if (forecast.kind == Forecast::kExpected) ... forecast.calls, forecast.time ...
 //
@@ -25,8 +26,8 @@
 // part is a UseTrack, which lies in the value.
 //
 // Threads: none, the owner locks, and so decides in which order calls of several threads count.
-// Ownership: borrows UseTracks only while OnCall runs; a value may disappear at any time without
-// notice. To replace it: OnCall, Mark, NextUse and guided() are all that policies may use.
+// Ownership: borrows UseTracks only while a function runs. To replace it: OnCall, OnDropped, Mark,
+// NextUse and guided() are all that is used.
 
 #ifndef EBBTIDE_TRACKER_PATTERN_PATTERN_H_
 #define EBBTIDE_TRACKER_PATTERN_PATTERN_H_
@@ -51,12 +52,12 @@ struct PatternOptions {
 
 // What AccessPattern knows of one value: a member of the value, made and destroyed with it.
 struct UseTrack {
-  int64_t call = -1;       // the number of the last call that touched it; -1: none yet
-  int64_t record = 0;      // where in the ring it is written what follows that touch
-  uint64_t maker = 0;      // signature of the call that made it, to look up its cost; 0: a source
-  Nanos last_use{0};       // the time of that call
-  uint32_t place = 0;      // which of the call's accesses
-  uint32_t rebuilds = 0;   // how often it was brought back; counted by whoever does so
+  int64_t call = -1;      // the number of the last call that touched it; -1: none yet
+  int64_t record = 0;     // where in the ring it is written what follows that touch
+  uint64_t maker = 0;     // signature of the call that made it, to look up its cost; 0: a source
+  Nanos last_use{0};      // the time of that call
+  uint32_t place = 0;     // which of the call's accesses
+  uint32_t rebuilds = 0;  // how often it was brought back; counted by whoever does so
 };
 
 enum class Touch : uint8_t {
@@ -73,12 +74,12 @@ struct Access {
 struct Forecast {
   enum Kind : uint8_t {
     kUnknown,   // no pattern holds, or not for as long as the value was untouched: go by staleness
-    kNoneSeen,  // a pattern holds, in which the value is not used again
+    kNoneSeen,  // a pattern holds, in which the value was not used again
     kExpected,
   };
   Kind kind = kUnknown;
   // For kExpected:
-  int64_t calls = 0;  // how many calls from the last one on, >= 1
+  int64_t calls = 0;  // how many calls from the last one on, >= 1; a mark counts as one
   Nanos time{0};      // from the last call on, > 0: as long as it took before, smoothed
   Nanos error{0};     // how far off such a prediction for this value has been, smoothed mean
 };
@@ -99,6 +100,10 @@ class AccessPattern {
   // A call ran, and touched these values in this order, each given once. `now` never goes back.
   // Afterwards the tracks say when their values were used last.
   void OnCall(uint64_t signature, absl::Span<const Access> accesses, Nanos now);
+
+  // The program dropped or overwrote the value: it is not used again. Whoever leaves this out
+  // learns of values without another use a whole iteration later.
+  void OnDropped(const UseTrack& value);
 
   // An iteration of the kind `label` begins with the next call, as a trainer says. From its first
   // call on it is predicted by the last iteration of that kind, unless a pattern predicted the mark
@@ -131,12 +136,14 @@ class AccessPattern {
     int64_t period = 0;
     int64_t matched = 0;  // for how many calls it agrees, the last one included
   };
-  // What followed a touch when it happened before, and where that was: `lag` calls ago in the ring,
-  // or at `phase` of the pattern.
+  // What followed a touch when it happened before, and how many calls ago that was in the ring.
   struct Precedent {
     const UseRecord* record = nullptr;
     int64_t lag = 0;
-    int64_t phase = 0;
+
+    bool WasUsed() const {
+      return record != nullptr && record->calls != 0 && record->calls != UseRecord::kDropped;
+    }
   };
 
   int64_t last() const { return finder_.count() - 1; }
@@ -146,6 +153,7 @@ class AccessPattern {
   void ChooseGuide();
   void Tick(Nanos elapsed);
   void EndCall() { first_record_[(last() + 1) & mask_] = records_count_; }
+  UseRecord* OwnRecord(const UseTrack& value);
   void Close(const UseTrack& value, Nanos now);
   const UseRecord* RingRecord(int64_t call, uint32_t place) const;
   Precedent FindPrecedent(const UseTrack& value) const;

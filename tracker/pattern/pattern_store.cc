@@ -100,10 +100,9 @@ void PatternStore::Insert(StoredPattern pattern) {
   const int64_t bytes = pattern.memory_bytes();
   if (bytes > memory_max_.count()) return;
   while (memory_bytes_ + bytes > memory_max_.count()) {
-    const auto oldest =
-        std::min_element(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {
-          return a->last_followed < b->last_followed;
-        });
+    const auto oldest = std::min_element(
+        patterns_.begin(), patterns_.end(),
+        [](const auto& a, const auto& b) { return a->last_followed < b->last_followed; });
     Forget(oldest - patterns_.begin());
   }
   memory_bytes_ += bytes;

@@ -31,7 +31,9 @@ namespace ebbtide {
 
 // What was seen to follow one access.
 struct UseRecord {
-  uint32_t calls = 0;     // until the value was read again; 0: not seen
+  static constexpr uint32_t kDropped = UINT32_MAX;
+
+  uint32_t calls = 0;     // until the value was read again; 0: not seen; kDropped: never
   float error_nanos = 0;  // smoothed mean of how wrong the time until then was predicted
 };
 

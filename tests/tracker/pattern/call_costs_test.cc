@@ -9,7 +9,7 @@ namespace ebbtide {
 namespace {
 
 // Runs `calls` calls that cost about `nanos` each; returns how many were measured.
-int Run(CallCosts* costs, uint64_t signature, int calls, double nanos, std::mt19937* draw) {
+int Measure(CallCosts* costs, uint64_t signature, int calls, double nanos, std::mt19937* draw) {
   int measured = 0;
   std::normal_distribution<double> scatter(nanos, nanos / 20);
   for (int i = 0; i < calls; ++i) {
@@ -30,14 +30,14 @@ TEST(CallCostsTest, WhatWasNeverMeasuredHasNoCost) {
 TEST(CallCostsTest, ASteadyCostIsMeasuredRarely) {
   std::mt19937 draw(1);
   CallCosts costs(100);
-  EXPECT_LE(Run(&costs, 5, 10'000, 50'000, &draw), 10'000 / 64 + 20);
+  EXPECT_LE(Measure(&costs, 5, 10'000, 50'000, &draw), 10'000 / 64 + 20);
   EXPECT_NEAR(static_cast<double>(costs.CostOf(5)->count()), 50'000, 2'500);
 }
 
 TEST(CallCostsTest, OnePauseIsSetAside) {
   std::mt19937 draw(2);
   CallCosts costs(100);
-  Run(&costs, 5, 1000, 50'000, &draw);
+  Measure(&costs, 5, 1000, 50'000, &draw);
   const Nanos before = *costs.CostOf(5);
   costs.Add(5, Nanos(50'000'000));
   EXPECT_EQ(costs.CostOf(5), before);
@@ -49,12 +49,12 @@ TEST(CallCostsTest, OnePauseIsSetAside) {
 TEST(CallCostsTest, ADriftIsMeasuredAnew) {
   std::mt19937 draw(3);
   CallCosts costs(100);
-  Run(&costs, 5, 1000, 50'000, &draw);
+  Measure(&costs, 5, 1000, 50'000, &draw);
   // The first of them is met at the next sample, at most kGapMax calls away.
-  Run(&costs, 5, 64 + 8, 150'000, &draw);
+  Measure(&costs, 5, 64 + 8, 150'000, &draw);
   EXPECT_NEAR(static_cast<double>(costs.CostOf(5)->count()), 150'000, 15'000);
   // Slowly, within what counts as scatter, too.
-  for (double nanos = 150'000; nanos > 75'000; nanos *= 0.99) Run(&costs, 5, 64, nanos, &draw);
+  for (double nanos = 150'000; nanos > 75'000; nanos *= 0.99) Measure(&costs, 5, 64, nanos, &draw);
   EXPECT_NEAR(static_cast<double>(costs.CostOf(5)->count()), 75'000, 11'000);
 }
 

@@ -40,7 +40,7 @@ bool ParseCall(const std::vector<absl::string_view>& words, const std::vector<ui
   return true;
 }
 
-bool Repeat(const std::vector<absl::string_view>& words, std::vector<RecordedCall>* calls) {
+bool Repeat(const std::vector<absl::string_view>& words, Calls* calls) {
   size_t first;
   size_t count;
   if (words.size() != 3 || !absl::SimpleAtoi(words[1], &first) ||
@@ -54,10 +54,10 @@ bool Repeat(const std::vector<absl::string_view>& words, std::vector<RecordedCal
 
 }  // namespace
 
-absl::StatusOr<std::vector<RecordedCall>> ReadCalls(const std::string& path) {
+absl::StatusOr<Calls> ReadCalls(const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(path);
-  std::vector<RecordedCall> calls;
+  Calls calls;
   std::vector<uint64_t> signatures;
   size_t timed = 0;
   std::string line;

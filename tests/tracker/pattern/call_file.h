@@ -28,9 +28,11 @@ struct RecordedCall {
   Nanos duration{1000};
 };
 
+using Calls = std::vector<RecordedCall>;
+
 // Reads a file in the format that record_calls.py describes, with references resolved. NotFound if
 // there is none, InvalidArgument with the line if it is not such a file.
-absl::StatusOr<std::vector<RecordedCall>> ReadCalls(const std::string& path);
+absl::StatusOr<Calls> ReadCalls(const std::string& path);
 
 }  // namespace ebbtide
 

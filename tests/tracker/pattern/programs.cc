@@ -71,8 +71,8 @@ void ChainProgram::ZeroGradients(Calls* calls) {
 
 void ChainProgram::Optimize(Calls* calls) {
   for (int i = 0; i < layers_; ++i) {
-    Add(kStep, i, 0,
-        {{parameter(i), RecordedCall::kInPlace}, {gradient(i), RecordedCall::kRead}}, calls);
+    Add(kStep, i, 0, {{parameter(i), RecordedCall::kInPlace}, {gradient(i), RecordedCall::kRead}},
+        calls);
   }
 }
 

@@ -17,8 +17,6 @@
 
 namespace ebbtide {
 
-using Calls = std::vector<RecordedCall>;
-
 class ChainProgram {
  public:
   // `layers` > 0. Programs with different seeds have no signature in common. Storages are numbered

@@ -3,15 +3,28 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 
 namespace ebbtide {
 
+Score Score::operator+(const Score& other) const {
+  return {exact + other.exact,
+          wrong + other.wrong,
+          none_right + other.none_right,
+          none_wrong + other.none_wrong,
+          unknown + other.unknown,
+          off_nanos + other.off_nanos,
+          actual_nanos + other.actual_nanos};
+}
+
 std::string Score::Text() const {
-  return absl::StrFormat("precision %5.1f%%  answered %5.1f%%  time error %5.1f%%  of %d",
-                         100 * precision(), 100 * coverage(), 100 * time_error(),
-                         answered() + unknown);
+  return absl::StrFormat(
+      "%d touches, %.1f%% answered: %.1f%% right (%d exact, %d not, %d rightly none seen, %d not), "
+      "time off by %.1f%%",
+      answered() + unknown, 100 * coverage(), 100 * precision(), exact, wrong, none_right,
+      none_wrong, 100 * time_error());
 }
 
 void ScoredProgram::Used(Held* held) {
@@ -57,6 +70,7 @@ void ScoredProgram::Run(const RecordedCall& call) {
     touched.push_back(held.get());
   }
   pattern_.OnCall(call.signature, accesses, now_);
+  for (const auto& held : overwritten) pattern_.OnDropped(held->track);
   for (Held* held : touched) {
     held->asked = true;
     held->forecast = pattern_.NextUse(held->track);
@@ -68,12 +82,22 @@ void ScoredProgram::Run(const RecordedCall& call) {
     const auto found = storages_.find(t.storage);
     if (found == storages_.end()) continue;
     Unused(*found->second);
+    pattern_.OnDropped(found->second->track);
     storages_.erase(found);
   }
 }
 
-void ScoredProgram::Run(const std::vector<RecordedCall>& calls) {
+void ScoredProgram::Run(const Calls& calls) {
   for (const RecordedCall& call : calls) Run(call);
+}
+
+void ScoredProgram::Mark(uint64_t label) {
+  ++call_;
+  pattern_.Mark(label);
+}
+
+void ScoredProgram::ForgetOpen() {
+  for (const auto& [storage, held] : storages_) held->asked = false;
 }
 
 Score ScoredProgram::TakeScore() { return std::exchange(score_, {}); }

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "tests/tracker/pattern/call_file.h"
@@ -38,6 +37,7 @@ struct Score {
   static double Share(int64_t part, int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 1;
   }
+  Score operator+(const Score& other) const;
   std::string Text() const;
 };
 
@@ -45,10 +45,14 @@ class ScoredProgram {
  public:
   explicit ScoredProgram(AccessPattern* pattern) : pattern_(*pattern) {}
 
-  void Run(const std::vector<RecordedCall>& calls);
+  void Run(const Calls& calls);
   void Run(const RecordedCall& call);
-  // Of the touches since the last time this was called; those that are still open count later.
+  // An iteration of this kind begins.
+  void Mark(uint64_t label);
+  // Of the touches since the last time this was called; those that are still open count later,
+  // unless ForgetOpen is called.
   Score TakeScore();
+  void ForgetOpen();
   // The value that a storage holds.
   const UseTrack& track(int32_t storage) const { return storages_.at(storage)->track; }
   Nanos now() const { return now_; }
