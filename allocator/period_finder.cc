@@ -93,7 +93,8 @@ bool PeriodFinder::Follow(int64_t distance) {
 void PeriodFinder::Lookup() {
   int64_t place = earlier_[count_ & mask_];
   for (int i = 0; i < kPlacesMax && place >= 0 && count_ - place <= period_max_; ++i) {
-    const int64_t agreed = Agreement(place);
+    // Other windows have the same head too: one look at the value saves many at hashes.
+    const int64_t agreed = at(place - 1) == at(count_ - 1) ? Agreement(place) : 0;
     // What holds already is likelier to go on than to end after as many turns as some time before.
     const bool holds = agreed >= kWindow && agreed >= count_ - place;
     if (holds || (agreed >= kWindow && agreed > matched_)) {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records the operator calls of small training programs for tests/tracker/pattern.
 
-    tests/tracker/record_calls.py FOLDER [NAME...]     # any PyTorch 2.x, CPU; torchvision, transformers
+    tests/tracker/record_calls.py FOLDER [NAME...]
 
-writes FOLDER/NAME.calls for each program. A file is text:
+needs PyTorch on a CPU, torchvision and transformers, and writes FOLDER/NAME.calls for each program. A file is text:
 
     # comment
     s aten.mm.default 4x8 8x2        the next signature: operator, then its tensors' sizes
@@ -228,7 +228,13 @@ def lstm_cells():
         optimizer.step()
 
 
-PROGRAMS = [resnet18_train_eval, gpt2_two_lengths, gan_alternating, accumulation_of_four, lstm_cells]
+PROGRAMS = [
+    resnet18_train_eval,
+    gpt2_two_lengths,
+    gan_alternating,
+    accumulation_of_four,
+    lstm_cells,
+]
 
 
 def main():

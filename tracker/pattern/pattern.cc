@@ -18,7 +18,7 @@ constexpr int64_t kSmoothing = 4;  // a new time has a weight of 1/4
 constexpr int64_t kPauseFactor = 2;
 constexpr int64_t kPauseNanos = 1000;
 
-// Of one call in the ring: what PeriodFinder, nanos_, first_record_ and records_ hold of it.
+// Of one call in the ring: what PeriodFinder, calls_ and records_ hold of it.
 constexpr int64_t kBytesPerCall = 4 * sizeof(int64_t) + 2 * sizeof(int64_t) +
                                   kAccessesPerCall * static_cast<int64_t>(sizeof(UseRecord));
 
@@ -38,8 +38,7 @@ uint64_t MarkSignature(uint64_t label) {
 AccessPattern::AccessPattern(const PatternOptions& options)
     : finder_(PeriodMax(options.memory_max)),
       mask_(finder_.history() - 1),
-      nanos_(finder_.history()),
-      first_record_(finder_.history()),
+      calls_(finder_.history()),
       records_mask_(kAccessesPerCall * finder_.history() - 1),
       records_(records_mask_ + 1),
       store_(Bytes(std::max(options.memory_max.count(), kMemoryMin) -
@@ -101,13 +100,13 @@ void AccessPattern::Tick(Nanos elapsed) {
       usual = guide_.pattern->NanosAfter(guide_.pattern->Phase(guide_.phase, -1), 1);
     } else {
       const int64_t then = call - guide_.period;
-      usual = nanos_[then & mask_] - nanos_[(then - 1) & mask_];
+      usual = ring(then).nanos - ring(then - 1).nanos;
     }
     const int64_t now = std::min(step, kPauseFactor * usual + kPauseNanos);
     usual = std::min(usual, kPauseFactor * step + kPauseNanos);
     step = usual + (now - usual) / kSmoothing;
   }
-  nanos_[call & mask_] = (call > 0 ? nanos_[(call - 1) & mask_] : 0) + step;
+  ring(call).nanos = (call > 0 ? ring(call - 1).nanos : 0) + step;
 }
 
 void AccessPattern::OnCall(uint64_t signature, absl::Span<const Access> accesses, Nanos now) {
@@ -160,9 +159,9 @@ void AccessPattern::Mark(uint64_t label) {
 
 const UseRecord* AccessPattern::RingRecord(int64_t call, uint32_t place) const {
   if (!InRing(call)) return nullptr;
-  const int64_t record = first_record_[call & mask_] + place;
+  const int64_t record = ring(call).first_record + place;
   // Alike calls may differ in how many of their arguments are the same value.
-  if (record >= first_record_[(call + 1) & mask_]) return nullptr;
+  if (record >= ring(call + 1).first_record) return nullptr;
   if (record < records_count_ - records_mask_ - 1) return nullptr;
   return &records_[record & records_mask_];
 }
@@ -192,7 +191,7 @@ int64_t AccessPattern::NanosFrom(const Precedent& precedent, int64_t call, int64
     return guide_.pattern->NanosAfter(phase, calls);
   }
   const int64_t then = call - precedent.lag;
-  return nanos_[(then + calls) & mask_] - nanos_[then & mask_];
+  return ring(then + calls).nanos - ring(then).nanos;
 }
 
 // Of its last touch; null if that is so long ago that there is no room for it any more.
@@ -259,8 +258,8 @@ StoredPattern AccessPattern::Describe(int64_t end, int64_t period, int64_t shift
   int64_t nanos = 0;
   for (int64_t phase = 0; phase <= period; ++phase) {
     const int64_t call = call_at(phase % period);
-    const int64_t before = call > 0 ? nanos_[(call - 1) & mask_] : 0;
-    if (phase > 0) nanos += nanos_[call & mask_] - before;
+    const int64_t before = call > 0 ? ring(call - 1).nanos : 0;
+    if (phase > 0) nanos += ring(call).nanos - before;
     turn.nanos.push_back(nanos);
     turn.first_record.push_back(static_cast<uint32_t>(turn.records.size()));
     if (phase == period) break;

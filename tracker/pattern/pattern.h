@@ -128,6 +128,10 @@ class AccessPattern {
  private:
   static constexpr size_t kLabelsMax = 64;
 
+  struct RingCall {
+    int64_t nanos = 0;         // when, on a clock whose steps are smoothed
+    int64_t first_record = 0;  // of its accesses
+  };
   // The earlier place that the program is running through again: in a stored pattern, or in the
   // ring, `period` calls ago.
   struct Guide {
@@ -152,7 +156,9 @@ class AccessPattern {
   bool AdvanceStored(uint64_t signature);
   void ChooseGuide();
   void Tick(Nanos elapsed);
-  void EndCall() { first_record_[(last() + 1) & mask_] = records_count_; }
+  RingCall& ring(int64_t call) { return calls_[call & mask_]; }
+  const RingCall& ring(int64_t call) const { return calls_[call & mask_]; }
+  void EndCall() { ring(last() + 1).first_record = records_count_; }
   UseRecord* OwnRecord(const UseTrack& value);
   void Close(const UseTrack& value, Nanos now);
   const UseRecord* RingRecord(int64_t call, uint32_t place) const;
@@ -163,8 +169,7 @@ class AccessPattern {
 
   PeriodFinder finder_;
   const int64_t mask_;
-  std::vector<int64_t> nanos_;         // by call: when, on a clock whose steps are smoothed
-  std::vector<int64_t> first_record_;  // by call: of its accesses
+  std::vector<RingCall> calls_;  // by call, and one that is still to come
   const int64_t records_mask_;
   std::vector<UseRecord> records_;  // by access
   int64_t records_count_ = 0;       // since the start
