@@ -273,6 +273,7 @@ StoredPattern AccessPattern::Describe(int64_t end, int64_t period, int64_t shift
       turn.records.push_back(*record);
     }
   }
+  turn.records.shrink_to_fit();  // it may stay for long
   return turn;
 }
 

@@ -45,8 +45,8 @@
 namespace ebbtide {
 
 struct PatternOptions {
-  // For ring and store together. The longest iteration that is found has about a 350th of it in
-  // calls: 65,536 by default. At least 64 KiB.
+  // For ring and store together, at least 64 KiB. In calls, the longest iteration that is found is
+  // the power of two between a 640th and a 320th of it: 65,536 by default.
   Bytes memory_max{24 << 20};
 };
 
