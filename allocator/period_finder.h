@@ -8,7 +8,8 @@
 //
 // The way of the LZ77 compressors: when a value breaks the period in hand, the places where the
 // last few values were seen before are looked up, and the one that agrees longest into the past
-// gives the next period to follow. How long they agree is found by hashes of prefixes, not value by
+// gives the next period to follow, unless one has a period that holds already, of which the
+// shortest is followed. How long they agree is found by hashes of prefixes, not value by
 // value. A period is known as soon as its second repetition is complete, or, where the end of a
 // repetition repeats something shorter, one value later.
 //

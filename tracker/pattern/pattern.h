@@ -22,7 +22,7 @@
 //
 // Cost: O(1) for each call and each access while there is a guide. A departure looks at up to 32
 // earlier places, and copies a turn that was complete into the store. Memory: never more than
-// PatternOptions::memory_max, most of it allocated at once; none for each iteration. A value's own
+// PatternOptions::memory_max, the ring's half of it at once; none for each iteration. A value's own
 // part is a UseTrack, which lies in the value.
 //
 // Threads: none, the owner locks, and so decides in which order calls of several threads count.
