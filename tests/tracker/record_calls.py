@@ -4,13 +4,14 @@
 
     tests/tracker/record_calls.py FOLDER [NAME...]
 
-needs PyTorch on a CPU, torchvision and transformers, and writes FOLDER/NAME.calls for each program. A file is text:
+needs PyTorch, torchvision and transformers, uses the CPU, and writes FOLDER/NAME.calls for each
+program. A file is text:
 
     # comment
-    s aten.mm.default 4x8 8x2        the next signature: operator, then its tensors' sizes
+    s mm.default 4x8 8x2             the next signature: operator, then its tensors' sizes
     0 3 5! 7+ 4-                     a call with signature 0: reads storage 3, writes storage 5 in
                                      place, makes storage 7; afterwards storage 4 is dropped
-    = 10 40                          the 40 call lines from the tenth one on (from 0) once more
+    = 10 40                          40 calls once more, from number 10 on, counted from 0
     t kkmA...                        durations of the calls in order, a character each:
                                      'A' + q is 2 ** (q / 4) microseconds of the thread's time,
                                      so that nothing else on the machine is in it
