@@ -81,14 +81,27 @@ int64_t PeriodFinder::Agreement(int64_t earlier) const {
   return agreed;
 }
 
+bool PeriodFinder::Follow(int64_t distance) {
+  EBB_CHECK(distance > 0 && distance <= period_max_) << distance;
+  const int64_t agreed = distance < count_ ? Agreement(count_ - distance) : 0;
+  if (agreed == 0) return false;
+  matched_ = agreed;
+  candidate_ = distance;
+  return true;
+}
+
 void PeriodFinder::Lookup() {
   int64_t place = earlier_[count_ & mask_];
   for (int i = 0; i < kPlacesMax && place >= 0 && count_ - place <= period_max_; ++i) {
-    const int64_t agreed = Agreement(place);
-    if (agreed >= kWindow && agreed > matched_) {
+    // Other windows have the same head too: one look at the value saves many at hashes.
+    const int64_t agreed = at(place - 1) == at(count_ - 1) ? Agreement(place) : 0;
+    // What holds already is likelier to go on than to end after as many turns as some time before.
+    const bool holds = agreed >= kWindow && agreed >= count_ - place;
+    if (holds || (agreed >= kWindow && agreed > matched_)) {
       matched_ = agreed;
       candidate_ = count_ - place;
     }
+    if (holds) return;
     place = earlier_[place & mask_];
   }
 }

@@ -8,7 +8,8 @@
 //
 // The way of the LZ77 compressors: when a value breaks the period in hand, the places where the
 // last few values were seen before are looked up, and the one that agrees longest into the past
-// gives the next period to follow. How long they agree is found by hashes of prefixes, not value by
+// gives the next period to follow, unless one has a period that holds already, of which the
+// shortest is followed. How long they agree is found by hashes of prefixes, not value by
 // value. A period is known as soon as its second repetition is complete, or, where the end of a
 // repetition repeats something shorter, one value later.
 //
@@ -40,8 +41,15 @@ class PeriodFinder {
   int64_t count() const { return count_; }  // of the values added
   // The period in hand if it held for the last two repetitions, else 0. Nearly always the shortest.
   int64_t period() const { return matched_ >= candidate_ ? candidate_ : 0; }
-  // How many of the last values equal the one a period before.
+  // How many of the last values equal the one followed() before.
   int64_t matched() const { return matched_; }
+  // The distance to the earlier place that the sequence seems to run through again, whether or not
+  // it has done so for as long as that yet; 0 for none.
+  int64_t followed() const { return candidate_; }
+  // Follows this distance from now on, > 0 and at most period_max, if the last value agrees: for
+  // whoever knows better than a window of values where the sequence begins again. Its return value
+  // says whether it does.
+  bool Follow(int64_t distance);
 
   int64_t history() const { return mask_ + 1; }
   // The value at this position, counted from 0. REQUIRES: one of the last history().

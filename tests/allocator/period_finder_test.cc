@@ -54,6 +54,42 @@ TEST(PeriodFinderTest, LooksBeyondWhatRepeatsInside) {
   }
 }
 
+// Six turns of a loop, something else, and the loop again: the places after three, four and five of
+// the first turns all agree longer with three of the new ones, but say no better what comes.
+TEST(PeriodFinderTest, APeriodThatHoldsIsPreferredToALongerAgreement) {
+  const std::vector<int64_t> loop = Random(50, 1000, 8);
+  PeriodFinder finder(1000);
+  const auto turns = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      for (int64_t value : loop) finder.Add(value);
+    }
+  };
+  turns(6);
+  for (int64_t value : Random(90, 1000, 9)) finder.Add(value);
+  turns(3);
+  for (int64_t value : loop) {
+    finder.Add(value);
+    EXPECT_EQ(finder.period(), 50);
+  }
+}
+
+TEST(PeriodFinderTest, FollowsADistanceThatItIsToldIfTheLastValueAgrees) {
+  PeriodFinder finder(100);
+  for (int64_t value : {1, 2, 3, 4, 5, 1}) finder.Add(value);
+  EXPECT_EQ(finder.followed(), 0);
+  EXPECT_FALSE(finder.Follow(4));
+  EXPECT_EQ(finder.followed(), 0);
+  EXPECT_FALSE(finder.Follow(100)) << "before the first value";
+  EXPECT_TRUE(finder.Follow(5));
+  EXPECT_EQ(finder.followed(), 5);
+  EXPECT_EQ(finder.matched(), 1);
+  EXPECT_EQ(finder.period(), 0);
+  for (int64_t value : {2, 3, 4, 5}) finder.Add(value);
+  EXPECT_EQ(finder.period(), 5);
+  finder.Add(9);
+  EXPECT_EQ(finder.followed(), 0);
+}
+
 TEST(PeriodFinderTest, OneOtherValueEndsThePeriodAndItComesBack) {
   const std::vector<int64_t> repeated = Random(500, 100, 3);
   PeriodFinder finder(1000);
