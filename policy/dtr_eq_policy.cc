@@ -60,9 +60,8 @@ Component* Unite(Component* a, Component* b) {
 Component* NodeOf(const Value& value) { return static_cast<Component*>(value.policy_node); }
 
 double CostOf(const Value& value) {
-  // A value without a call that lost its memory cannot come back; it weighs nothing. The one keeps
-  // calls too short to measure from being free.
-  return value.is_source() ? 0.0 : static_cast<double>(value.call->cost.count()) + 1.0;
+  // A value without a call that lost its memory cannot come back; it weighs nothing.
+  return value.is_source() ? 0.0 : CostOf(*value.call);
 }
 
 // Calls `visit` with every value next to `value` in the graph.
@@ -133,9 +132,7 @@ class DtrEqPolicy : public CandidatePolicy {
       counted.push_back(root);
       cost += std::max(root->cost, 0.0);
     });
-    const double staleness =
-        static_cast<double>(std::max<int64_t>((now - value.last_access).count(), 1));
-    return cost / (static_cast<double>(value.bytes.count()) * staleness);
+    return cost / (static_cast<double>(value.bytes.count()) * Staleness(value.last_access, now));
   }
 
   static void Leave(Value* value) {

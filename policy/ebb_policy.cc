@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "policy/score_index.h"
 
 namespace ebbtide {
 namespace {
-
-// The one keeps calls too short to measure from being free.
-double CostOf(const Call& call) { return static_cast<double>(call.cost.count()) + 1.0; }
 
 // What the program has consumed stays known without memory: a whole backward pass may hang on it.
 constexpr int kLongestWalk = 256;
@@ -25,15 +21,11 @@ class EbbPolicy : public CandidatePolicy {
   absl::string_view name() const override { return "ebb"; }
 
   Value* ChooseVictim(Nanos now) override {
-    return index_.Search(now, [&](const Value& value, double limit) -> ScoreIndex::Examined {
-      if (value.pins > 0) return {0, kNever};
+    return index_.Search(now, [this](const Value& value, double limit) -> ScoreIndex::Examined {
       const auto bytes = static_cast<double>(value.bytes.count());
-      double cost = RebuildCost(value, limit * bytes);
-      if (cost > limit * bytes) return {cost / bytes, std::nullopt};
-      cost *= 1 + Dependents(value);
-      const double stale =
-          static_cast<double>(std::max<int64_t>((now - value.last_access).count(), 1));
-      return {cost / bytes, cost / bytes / stale};
+      const double cost = RebuildCost(*value.call, limit * bytes);
+      if (cost > limit * bytes) return {cost / bytes, false};
+      return {cost * (1 + Dependents(value)) / bytes, true};
     });
   }
 
@@ -51,101 +43,103 @@ class EbbPolicy : public CandidatePolicy {
   void OnRemoved(Value* value) override { index_.Remove(value); }
 
  private:
-  static constexpr double kNever = std::numeric_limits<double>::infinity();
-
-  // Rebuilding what hung on `value` has become cheaper.
-  void ForgetDependents(const Value& value) {
+  // Calls `visit` with `call` and each call that running it again would run before, once, until it
+  // returns false.
+  template <typename Visit>
+  void WalkRebuild(Call* call, Visit visit) {
     ++mark_;
-    int walked = 0;
-    readers_.assign(1, &value);
-    while (!readers_.empty()) {
-      const Value* read = readers_.back();
-      readers_.pop_back();
-      for (const Use* use = read->uses; use != nullptr; use = use->next) {
+    call->policy_mark = mark_;
+    rebuilt_.assign(1, call);
+    while (!rebuilt_.empty()) {
+      const Call* next = rebuilt_.back();
+      rebuilt_.pop_back();
+      if (!visit(*next)) return;
+      for (const Use& use : next->inputs) {
+        Call* maker = use.value->call;
+        if (use.value->memory != nullptr || maker == nullptr) continue;
+        if (maker->policy_mark == mark_) continue;
+        maker->policy_mark = mark_;
+        rebuilt_.push_back(maker);
+      }
+    }
+  }
+
+  // Calls `visit` with each call that reads `value`, directly or through values without memory,
+  // once, until it returns false.
+  template <typename Visit>
+  void WalkReaders(const Value& value, Visit visit) {
+    ++mark_;
+    read_.assign(1, &value);
+    while (!read_.empty()) {
+      const Value* next = read_.back();
+      read_.pop_back();
+      for (const Use* use = next->uses; use != nullptr; use = use->next) {
         if (use->call->policy_mark == mark_) continue;
         use->call->policy_mark = mark_;
-        if (++walked > kLongestWalk) return index_.ForgetAll();
+        if (!visit(*use->call)) return;
         for (const Call::Output& output : use->call->outputs) {
-          if (output.value == nullptr) continue;
-          if (IsCandidate(*output.value)) index_.Forget(output.value);
-          if (output.value->memory == nullptr) readers_.push_back(output.value);
+          if (output.value != nullptr && output.value->memory == nullptr) {
+            read_.push_back(output.value);
+          }
         }
       }
     }
+  }
+
+  // Rebuilding what hung on `value` has become cheaper.
+  void ForgetDependents(const Value& value) {
+    int walked = 0;
+    WalkReaders(value, [&](const Call& call) {
+      for (const Call::Output& output : call.outputs) {
+        if (output.value != nullptr && IsCandidate(*output.value)) index_.Forget(output.value);
+      }
+      return ++walked <= kLongestWalk;
+    });
+    if (walked > kLongestWalk) index_.ForgetAll();
   }
 
   // What evicted calls wait for has become less: `value` waits no longer.
   void ForgetAncestors(const Value& value) {
     if (value.call == nullptr) return;
-    ++mark_;
     int walked = 0;
-    work_.assign(1, value.call);
-    while (!work_.empty()) {
-      const Call* call = work_.back();
-      work_.pop_back();
-      for (const Use& use : call->inputs) {
+    WalkRebuild(value.call, [&](const Call& call) {
+      for (const Use& use : call.inputs) {
         if (IsCandidate(*use.value)) index_.Forget(use.value);
-        Call* maker = use.value->call;
-        if (use.value->memory != nullptr || maker == nullptr) continue;
-        if (maker->policy_mark == mark_) continue;
-        maker->policy_mark = mark_;
-        if (++walked > kLongestWalk) return index_.ForgetAll();
-        work_.push_back(maker);
       }
-    }
+      return ++walked <= kLongestWalk;
+    });
+    if (walked > kLongestWalk) index_.ForgetAll();
   }
 
-  // A(value); what was counted so far once that is above `limit`.
-  double RebuildCost(const Value& value, double limit) {
-    ++mark_;
+  // A of what `call` makes; what was counted so far once that is above `limit`.
+  double RebuildCost(Call& call, double limit) {
     double cost = 0;
-    work_.assign(1, value.call);
-    value.call->policy_mark = mark_;
-    while (!work_.empty()) {
-      const Call* call = work_.back();
-      work_.pop_back();
-      cost += CostOf(*call);
-      if (cost > limit) break;
-      for (const Use& use : call->inputs) {
-        Call* maker = use.value->call;
-        if (use.value->memory != nullptr || maker == nullptr) continue;
-        if (maker->policy_mark == mark_) continue;
-        maker->policy_mark = mark_;
-        work_.push_back(maker);
-      }
-    }
+    WalkRebuild(&call, [&](const Call& rebuilt) {
+      cost += CostOf(rebuilt);
+      return cost <= limit;
+    });
     return cost;
   }
 
   // D(value).
   int Dependents(const Value& value) {
-    ++mark_;
     int found = 0;
     int walked = 0;
-    readers_.assign(1, &value);
-    while (!readers_.empty()) {
-      const Value* read = readers_.back();
-      readers_.pop_back();
-      for (const Use* use = read->uses; use != nullptr; use = use->next) {
-        if (use->call->policy_mark == mark_) continue;
-        use->call->policy_mark = mark_;
-        if (++walked > kLongestWalk) return found;
-        bool awaited = false;
-        for (const Call::Output& output : use->call->outputs) {
-          if (output.value == nullptr || output.value->memory != nullptr) continue;
-          awaited |= output.value->storage != nullptr;
-          readers_.push_back(output.value);
-        }
-        found += awaited ? 1 : 0;
-      }
-    }
+    WalkReaders(value, [&](const Call& call) {
+      if (++walked > kLongestWalk) return false;
+      found +=
+          std::any_of(call.outputs.begin(), call.outputs.end(), [](const Call::Output& output) {
+            return output.value != nullptr && output.value->evicted();
+          });
+      return true;
+    });
     return found;
   }
 
   ScoreIndex index_;
   // Kept between decisions for their memory.
-  std::vector<Call*> work_;
-  std::vector<const Value*> readers_;
+  std::vector<Call*> rebuilt_;
+  std::vector<const Value*> read_;
   uint64_t mark_ = 0;
 };
 

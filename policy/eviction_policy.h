@@ -17,6 +17,8 @@
 #ifndef EBBTIDE_POLICY_EVICTION_POLICY_H_
 #define EBBTIDE_POLICY_EVICTION_POLICY_H_
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -26,6 +28,13 @@
 #include "tracker/graph.h"
 
 namespace ebbtide {
+
+// What scores are made of, in nanoseconds and never zero: a call too short to measure is not free,
+// and what was read just now is not infinitely dear.
+inline double CostOf(const Call& call) { return static_cast<double>(call.cost.count()) + 1.0; }
+inline double Staleness(Nanos last_access, Nanos now) {
+  return static_cast<double>(std::max<int64_t>((now - last_access).count(), 1));
+}
 
 class EvictionPolicy : public ValueListener {
  public:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/eviction_policy.h"
 
 namespace ebbtide {
 namespace {
@@ -22,10 +23,6 @@ constexpr auto kBuckets = static_cast<size_t>(2 * kOctaves * kPerOctave);
 constexpr double kStep = 4;
 // A bound has to stay one when it is rounded.
 constexpr double kSlack = 1e-9;
-
-double Staleness(Nanos last_access, Nanos now) {
-  return static_cast<double>(std::max<int64_t>((now - last_access).count(), 1));
-}
 
 }  // namespace
 
@@ -126,16 +123,17 @@ void ScoreIndex::Examine(Node* node, Nanos now,
                          absl::FunctionRef<Examined(const Value&, double limit)> examine) {
   const double stale = Staleness(node->last_access, now);
   const double best = best_score_ * stale;
-  const auto [weight, score] = examine(*node->value, std::min(best, node->weight * kStep));
+  const auto [weight, is_whole] = examine(*node->value, std::min(best, node->weight * kStep));
   if (weight > node->weight) SetWeight(node, weight);
-  if (!score.has_value()) {
+  const double score = weight / stale;
+  if (!is_whole) {
     if (weight > best) return;
-    heap_.push_back({weight / stale * (1 - kSlack), kNowhere, PlaceOf(node)});
+    heap_.push_back({score * (1 - kSlack), kNowhere, PlaceOf(node)});
     std::push_heap(heap_.begin(), heap_.end());
-  } else if (*score < best_score_ ||
-             (best_ != nullptr && *score == best_score_ && node->value->id < best_->id)) {
+  } else if (score < best_score_ ||
+             (best_ != nullptr && score == best_score_ && node->value->id < best_->id)) {
     best_ = node->value;
-    best_score_ = *score;
+    best_score_ = score;
   }
 }
 
@@ -156,7 +154,7 @@ Value* ScoreIndex::Search(Nanos now,
       continue;
     }
     const double bound = node->weight / Staleness(node->last_access, now) * (1 - kSlack);
-    if (node->seen != searches_ && bound <= best_score_) {
+    if (node->value->pins == 0 && node->seen != searches_ && bound <= best_score_) {
       node->seen = searches_;
       Examine(node, now, examine);
     }

@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "absl/container/btree_set.h"
@@ -35,11 +34,11 @@ namespace ebbtide {
 
 class ScoreIndex {
  public:
-  // What a search learned of a value.
+  // What a search learned of a value: its cost per byte, or a lower bound of that if counting
+  // stopped at the limit.
   struct Examined {
-    double weight;  // not above its cost per byte, as far as that was counted
-    // Its score, infinity to pass it over; none if counting stopped at the limit.
-    std::optional<double> score;
+    double weight;
+    bool is_whole;
   };
 
   ScoreIndex();
@@ -54,9 +53,10 @@ class ScoreIndex {
   // The same for all values. O(those of which something is known).
   void ForgetAll();
 
-  // The value with the least score at `now`; of equal ones, the oldest by id. Null if there is none
-  // below infinity. `examine` counts a value's cost per byte, and may stop once that is above
-  // `limit`, which shows that another value is to be looked at first; it must not change the index.
+  // The value with the least score at `now` that is not pinned; of equal ones, the oldest by id.
+  // Null if there is none. `examine` counts a value's cost per byte, and may stop once that is
+  // above `limit`, which shows that another value is to be looked at first; it must not change the
+  // index.
   Value* Search(Nanos now, absl::FunctionRef<Examined(const Value&, double limit)> examine);
 
  private:

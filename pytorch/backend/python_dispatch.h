@@ -13,8 +13,9 @@
 
 namespace ebbtide {
 
-// From now on the hook's key is not excluded in a __torch_dispatch__, unless it was before. Does
-// nothing where the hook lies below Python.
+// From now on the hook's key is not excluded in a __torch_dispatch__, except in one that a kernel
+// leads to around which the hook has switched itself off. Does nothing where the hook lies below
+// Python.
 void KeepHookInPythonDispatch();
 
 }  // namespace ebbtide
