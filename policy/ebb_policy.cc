@@ -21,11 +21,9 @@ class EbbPolicy : public CandidatePolicy {
   absl::string_view name() const override { return "ebb"; }
 
   Value* ChooseVictim(Nanos now) override {
-    return index_.Search(now, [this](const Value& value, double limit) -> ScoreIndex::Examined {
-      const auto bytes = static_cast<double>(value.bytes.count());
-      const double cost = RebuildCost(*value.call, limit * bytes);
-      if (cost > limit * bytes) return {cost / bytes, false};
-      return {cost * (1 + Dependents(value)) / bytes, true};
+    return index_.Search(now, [this](const Value& value, double limit) {
+      const double weight = RebuildWeight(value, limit);
+      return weight > limit ? weight : weight * (1 + Dependents(value));
     });
   }
 
@@ -111,14 +109,15 @@ class EbbPolicy : public CandidatePolicy {
     if (walked > kLongestWalk) index_.ForgetAll();
   }
 
-  // A of what `call` makes; what was counted so far once that is above `limit`.
-  double RebuildCost(Call& call, double limit) {
+  // A(value) per byte; what was counted so far once that is above `limit`.
+  double RebuildWeight(const Value& value, double limit) {
+    const auto bytes = static_cast<double>(value.bytes.count());
     double cost = 0;
-    WalkRebuild(&call, [&](const Call& rebuilt) {
-      cost += CostOf(rebuilt);
-      return cost <= limit;
+    WalkRebuild(value.call, [&](const Call& call) {
+      cost += CostOf(call);
+      return cost / bytes <= limit;
     });
-    return cost;
+    return cost / bytes;
   }
 
   // D(value).

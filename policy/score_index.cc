@@ -119,15 +119,17 @@ void ScoreIndex::Push(size_t bucket_number, const Place& next, Nanos now) {
   }
 }
 
-void ScoreIndex::Examine(Node* node, Nanos now,
-                         absl::FunctionRef<Examined(const Value&, double limit)> examine) {
+// Each time round, either the value is decided or more is known of it than before: what ties and
+// rounding do to the numbers cannot keep a search from ending.
+void ScoreIndex::Examine(Node* node, Nanos now, Weigh weigh) {
   const double stale = Staleness(node->last_access, now);
   const double best = best_score_ * stale;
-  const auto [weight, is_whole] = examine(*node->value, std::min(best, node->weight * kStep));
+  const double limit = std::min(best, node->weight * kStep);
+  const double weight = weigh(*node->value, limit);
   if (weight > node->weight) SetWeight(node, weight);
+  if (weight > best) return;
   const double score = weight / stale;
-  if (!is_whole) {
-    if (weight > best) return;
+  if (weight > limit) {
     heap_.push_back({score * (1 - kSlack), kNowhere, PlaceOf(node)});
     std::push_heap(heap_.begin(), heap_.end());
   } else if (score < best_score_ ||
@@ -137,8 +139,7 @@ void ScoreIndex::Examine(Node* node, Nanos now,
   }
 }
 
-Value* ScoreIndex::Search(Nanos now,
-                          absl::FunctionRef<Examined(const Value&, double limit)> examine) {
+Value* ScoreIndex::Search(Nanos now, Weigh weigh) {
   ++searches_;
   heap_.clear();
   best_ = nullptr;
@@ -150,13 +151,13 @@ Value* ScoreIndex::Search(Nanos now,
     heap_.pop_back();
     Node* node = cursor.at.node;
     if (cursor.bucket == kNowhere) {
-      Examine(node, now, examine);
+      Examine(node, now, weigh);
       continue;
     }
     const double bound = node->weight / Staleness(node->last_access, now) * (1 - kSlack);
     if (node->value->pins == 0 && node->seen != searches_ && bound <= best_score_) {
       node->seen = searches_;
-      Examine(node, now, examine);
+      Examine(node, now, weigh);
     }
     Push(cursor.bucket, {cursor.at.last_access, cursor.at.id + 1, nullptr}, now);
   }

@@ -34,12 +34,8 @@ namespace ebbtide {
 
 class ScoreIndex {
  public:
-  // What a search learned of a value: its cost per byte, or a lower bound of that if counting
-  // stopped at the limit.
-  struct Examined {
-    double weight;
-    bool is_whole;
-  };
+  // Counts a value's cost per byte. May stop at a number above `limit` that the cost is not below.
+  using Weigh = absl::FunctionRef<double(const Value& value, double limit)>;
 
   ScoreIndex();
 
@@ -54,10 +50,8 @@ class ScoreIndex {
   void ForgetAll();
 
   // The value with the least score at `now` that is not pinned; of equal ones, the oldest by id.
-  // Null if there is none. `examine` counts a value's cost per byte, and may stop once that is
-  // above `limit`, which shows that another value is to be looked at first; it must not change the
-  // index.
-  Value* Search(Nanos now, absl::FunctionRef<Examined(const Value&, double limit)> examine);
+  // Null if there is none. `weigh` must not change the index.
+  Value* Search(Nanos now, Weigh weigh);
 
  private:
   struct Node {
@@ -100,8 +94,7 @@ class ScoreIndex {
   void Push(size_t bucket, const Place& next, Nanos now);
 
   // Learns more of a value that a search has met.
-  void Examine(Node* node, Nanos now,
-               absl::FunctionRef<Examined(const Value&, double limit)> examine);
+  void Examine(Node* node, Nanos now, Weigh weigh);
 
   std::vector<Bucket> buckets_;
   // Buckets that are not empty, and where each is in that list.

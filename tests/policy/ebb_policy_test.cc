@@ -107,6 +107,21 @@ TEST(EbbPolicyTest, WhatWasDroppedIsWaitedForNoLonger) {
   EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(20)), read->value) << "11 < 16";
 }
 
+// Layers alike make scores that differ by rounding at most, in one order of operations and not in
+// another. A decision about them once did not end.
+TEST(EbbPolicyTest, LayersThatAreAlikeAreDecided) {
+  for (int64_t stale = 1; stale < 60; ++stale) {
+    for (int64_t bytes = 1; bytes < 60; ++bytes) {
+      PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
+      Storage* source = fixture.Source(1);
+      Storage* first = fixture.Made({source}, bytes, 9 * stale, 0);
+      fixture.Made({source}, bytes, 9 * stale, 0);
+      fixture.Made({source}, 3 * bytes, 27 * stale + 2, 0);
+      EXPECT_EQ(fixture.policy().ChooseVictim(Nanos(stale)), first->value);
+    }
+  }
+}
+
 // Every victim of a long walk has the least score by the definition.
 TEST(EbbPolicyTest, IsTheDefinitionOnARandomWalk) {
   PolicyFixture fixture(MakeEbbPolicy(Bytes(1)));
