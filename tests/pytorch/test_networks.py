@@ -67,7 +67,14 @@ def test_budget(network, percent, background, record_property):
     record_property("feasible", background is not None)
 
 
-@pytest.mark.background(work=lambda pair: in_budget(pair[1], pair[0], 60))
+def feature_in_budget(pair):
+    feature, network = pair
+    # With checkpointing there is little between floor and peak: at 60 % of it what is left over
+    # beside the parameters can be less than the scratch memory of one convolution's gradient.
+    return in_budget(network, feature, 75 if feature == "checkpointing" else 60)
+
+
+@pytest.mark.background(work=feature_in_budget)
 @pytest.mark.parametrize("pair", BUDGETED, ids="-".join)
 def test_feature_in_budget(pair, background):
     assert background is not None
