@@ -9,10 +9,12 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "allocator/block_checker.h"
 #include "allocator/caching_allocator.h"
 #include "allocator/simulated_device.h"
 #include "gtest/gtest.h"
+#include "tests/allocator/training_program.h"
 #include "tests/allocator/training_trace.h"
 
 namespace ebbtide {
@@ -144,6 +146,95 @@ TEST_P(FailureInjectionTest, TrainingGoesOnAfterAnyFailedCall) {
     allocator.ReleaseCached(Bytes::Max());
     EXPECT_EQ(device.committed(), 0_B);
     EXPECT_EQ(allocator.stats().reserved, 0_B);
+  }
+  RecordProperty("calls", static_cast<int>(calls));
+  EXPECT_GT(calls, 10);
+  EXPECT_TRUE(runs_with_failures > 0 || !for_ever);
+}
+
+// Plays iterations of a program; what cannot be had is left out, with its free.
+class PlannedProgram {
+ public:
+  // The sizes grow with `scale`.
+  PlannedProgram(CachingAllocator* allocator, BlockChecker* checker, int64_t scale)
+      : allocator_(allocator), checker_(checker), scale_(scale) {}
+
+  void Play(int iterations) {
+    for (int i = 0; i < iterations; ++i) {
+      for (const ProgramStep& step : program_.Train(scale_)) {
+        step.bytes > 0 ? Make(step) : Free(step.id);
+      }
+    }
+  }
+  void FreeAll() {
+    while (!blocks_.empty()) Free(blocks_.begin()->first);
+  }
+  int failures() const { return failures_; }
+
+ private:
+  void Make(const ProgramStep& step) {
+    const absl::StatusOr<void*> block = allocator_->Allocate(Bytes(step.bytes));
+    if (!block.ok()) {
+      ++failures_;
+      return;
+    }
+    checker_->CheckHandOut(*block, Bytes(step.bytes));
+    blocks_[step.id] = *block;
+  }
+  void Free(int64_t id) {
+    const auto block = blocks_.find(id);
+    if (block == blocks_.end()) return;
+    checker_->CheckTakeBack(block->second);
+    allocator_->Free(block->second);
+    blocks_.erase(block);
+  }
+
+  CachingAllocator* const allocator_;
+  BlockChecker* const checker_;
+  const int64_t scale_;
+  TrainingProgram program_{20, 1};
+  absl::flat_hash_map<int64_t, void*> blocks_;
+  int failures_ = 0;
+};
+
+// A call may fail while a plan's region is made, grows, or is given up. Afterwards a plan is
+// followed again.
+TEST_P(FailureInjectionTest, APlanGoesOnAfterAnyFailedCall) {
+  const auto [partial, for_ever] = GetParam();
+  Bytes budget = Bytes::Max();
+  int64_t calls = 1;
+  int runs_with_failures = 0;
+  // None fails at first, to see what is needed; then one in twenty of many thousand.
+  for (int64_t n = 0; n <= calls; n += 1 + calls / 200) {
+    SCOPED_TRACE(n);
+    SimulatedDevice device({.granularity = 2_MiB, .partial_decommit = partial});
+    CachingAllocator allocator(&device, {.budget = budget, .planned = true});
+    BlockChecker checker(&device);
+    // Only large segments are ever free as a whole.
+    PlannedProgram program(&allocator, &checker, partial ? 8 : 64);
+    device.FailAt(n, for_ever);
+    program.Play(7);
+    ASSERT_TRUE(n > 0 || program.failures() == 0);
+    if (n == 0) budget = allocator.stats().peak_held;
+    if (program.failures() > 0) ++runs_with_failures;
+    calls = std::max(calls, device.calls());
+    ExpectConsistent(allocator, device);
+    device.FailAt(0);
+    // Whole segments keep the shape that the failures gave them.
+    if (!partial) {
+      program.FreeAll();
+      allocator.ReleaseCached(Bytes::Max());
+    }
+    program.Play(12);
+    // A plan that misses again and again is given up for long, rightly.
+    const int64_t planned = allocator.stats().planned;
+    program.Play(1);
+    EXPECT_TRUE(for_ever || allocator.stats().planned > planned);
+    program.FreeAll();
+    ExpectConsistent(allocator, device);
+    EXPECT_EQ(allocator.stats().live, 0_B);
+    allocator.ReleaseCached(Bytes::Max());
+    EXPECT_EQ(device.committed(), 0_B);
   }
   RecordProperty("calls", static_cast<int>(calls));
   EXPECT_GT(calls, 10);

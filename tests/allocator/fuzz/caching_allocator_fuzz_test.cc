@@ -85,6 +85,7 @@ TEST(CachingAllocatorFuzzTest, RandomProgramsReachEverything) {
   EXPECT_GT(reached.failures, kPrograms);
   EXPECT_GT(reached.handler_calls, kPrograms);
   EXPECT_GT(reached.reentrant_steps, kPrograms);
+  EXPECT_GT(reached.planned, kPrograms);
 }
 
 TEST(DecodeProgramTest, BytesMeanAlwaysTheSame) {

@@ -9,6 +9,8 @@ namespace ebbtide {
 namespace {
 
 constexpr size_t kMaxSteps = 1024;  // longer inputs find nothing that shorter ones do not
+constexpr int kIterations = 10;     // enough for a plan to be made, followed and left
+constexpr size_t kMaxRepeated = 4 * kMaxSteps;
 
 // Of 64 values of an opcode, how many mean each kind of step, in the order of Step::Kind.
 constexpr int kShares[] = {20, 12, 2, 9, 4, 1, 2, 2, 1, 1, 1, 2, 1, 2, 1, 3};
@@ -86,6 +88,21 @@ Step DecodeStep(ByteReader* reader) {
   return step;
 }
 
+// A program that is planned: an iteration again and again, most of whose requests are large enough
+// and those of the default stream and the shared pool.
+void MakeSteady(std::vector<Step>* steps) {
+  for (Step& step : *steps) {
+    if ((step.kind != Step::kAllocate && step.kind != Step::kFree) || step.slot % 4 == 0) continue;
+    step.slot *= 3;
+    step.stream = 0;
+    if (step.kind == Step::kAllocate) step.amount |= 0x2000;
+  }
+  const size_t length = steps->size();
+  for (size_t i = length; i < kIterations * length && i < kMaxRepeated; ++i) {
+    steps->push_back((*steps)[i - length]);
+  }
+}
+
 }  // namespace
 
 FuzzProgram DecodeProgram(const uint8_t* bytes, size_t size) {
@@ -93,15 +110,19 @@ FuzzProgram DecodeProgram(const uint8_t* bytes, size_t size) {
   FuzzProgram program;
   const uint32_t shape = reader.Next();
   constexpr int64_t kGranularities[] = {2 << 20, 64 << 10, 4 << 10, 1 << 20};
-  program.shape = {.partial = shape / 4 % 4 != 3,
+  program.seed = reader.Next();
+  const uint32_t device = shape / 4 % 4;
+  program.shape = {.partial = device != 3,
                    .move = shape / 16 % 2 == 0,
                    .large_pieces = shape / 32 % 2 == 0,
                    .streams = static_cast<int>(1 + shape / 64),
-                   .granularity = Bytes(kGranularities[shape % 4])};
-  program.seed = reader.Next();
+                   .granularity = Bytes(kGranularities[shape % 4]),
+                   .planned = device == 2 || (device == 3 && program.seed % 2 == 1)};
   while (!reader.done() && program.steps.size() < kMaxSteps) {
     program.steps.push_back(DecodeStep(&reader));
   }
+  // Bytes hardly ever repeat themselves, and nothing else is ever planned.
+  if (program.shape.planned) MakeSteady(&program.steps);
   return program;
 }
 
